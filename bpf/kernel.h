@@ -44,7 +44,9 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_PROG_ARRAY = 3,
 	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LPM_TRIE = 11,
 	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
+	BPF_MAP_TYPE_SOCKHASH = 18,
 	BPF_MAP_TYPE_SK_STORAGE = 24,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
@@ -181,10 +183,28 @@ struct sock_common {
 	possible_net_t skc_net;
 };
 
+struct ipv4_devconf {
+	s32 data[1]; /* the first: IPV4_DEVCONF_FORWARDING */
+};
+
+struct in_device {
+	struct ipv4_devconf cnf;
+};
+
+struct ipv6_devconf {
+	s32 forwarding;
+};
+
+struct inet6_dev {
+	struct ipv6_devconf cnf;
+};
+
 struct net_device {
 	s32 ifindex;
 	possible_net_t nd_net;
 	const u8 *dev_addr;
+	struct in_device *ip_ptr;
+	struct inet6_dev *ip6_ptr;
 };
 
 /* Qdiscs in BPF: 6.16 */
@@ -496,6 +516,14 @@ struct __sk_buff {
 	u32 gso_size;
 };
 
+/* Who comes to which port: addresses and the remote port as they stand in the packet. */
+struct bpf_sk_lookup {
+	u64 sk;
+	u32 family, protocol, remote_ip4, remote_ip6[4];
+	u16 remote_port, pad;
+	u32 local_ip4, local_ip6[4], local_port, ingress_ifindex;
+};
+
 struct xdp_md {
 	u32 data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex;
 };
@@ -585,6 +613,7 @@ struct Qdisc_ops {
 
 enum { TCX_NEXT = -1, TCX_DROP = 2 };
 enum { XDP_DROP = 1, XDP_PASS = 2 };
+enum { SK_DROP = 0, SK_PASS = 1, BPF_SK_LOOKUP_F_NO_REUSEPORT = 2 };
 enum { BPF_F_CURRENT_NETNS = -1 };
 /* Answers of bpf_fib_lookup: forwarded to a neighbour; ours, or nobody's; nothing is forwarded. */
 enum { BPF_FIB_LKUP_RET_NOT_FWDED = 4, BPF_FIB_LKUP_RET_FWD_DISABLED = 5 };

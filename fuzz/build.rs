@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is C: the kernel's parser of packets (src/packets.c), and mod_reserv's of a TLS client's
-//! first message (src/hello.c).
+//! What is C: the kernel's parsers of packets that leave (src/packets.c) and come in
+//! (src/receive.c), and mod_reserv's of a TLS client's first message (src/hello.c).
 
 fn main() {
-    println!("cargo::rerun-if-changed=../bpf/tag");
+    println!("cargo::rerun-if-changed=../bpf");
     println!("cargo::rerun-if-changed=../servers/apache/hello.h");
     println!("cargo::rerun-if-changed=../tests/lib");
-    for name in ["packets", "hello"] {
+    for name in ["packets", "receive", "hello"] {
         println!("cargo::rerun-if-changed=src/{name}.c");
         cc::Build::new()
             .compiler("clang-22")

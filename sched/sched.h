@@ -286,6 +286,7 @@ enum rs_answer {
 	RS_DRAINING = 1,
 	RS_ENOENT = -2,
 	RS_EAGAIN = -11,
+	RS_E2BIG = -7, /* a link's batch is too long for one section of its lock */
 	RS_EBUSY = -16,
 	RS_EEXIST = -17,
 	RS_EINVAL = -22,

@@ -50,11 +50,21 @@ RS_INLINE void rs_age_out(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *i
 	it->newer = 0;
 }
 
-/* The queue's heap and the list by age. The caller refreshes. */
+/* Whether it is in the list. */
+RS_INLINE int rs_aged(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
+{
+	return it->older || it->newer || rs_ages_of(t, it)->oldest == it;
+}
+
+/*
+ * The queue's heap and the list by age. The caller refreshes. One that waited in another queue is
+ * in that list already and keeps its place: whoever changes queue often would otherwise never have
+ * waited for long (rs_starving), while the kernel goes on counting and takes the scheduler away.
+ */
 RS_INLINE void rs_item_in_here(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 why, u64 now)
 {
 	struct rs_node RS_ARENA *q = it->queue;
-	u64 key;
+	u64 key, since = it->queued_at;
 
 	/* Virtual time of a queue without a step in service: the smallest tag that waits. */
 	if (why != RS_WHY_AGAIN && !q->nsvc && q->ready.n && class_keyed(q))
@@ -69,7 +79,9 @@ RS_INLINE void rs_item_in_here(struct rs_tree RS_ARENA *t, struct rs_item RS_ARE
 		RS_LOOP(i, RS_UNIT_WORDS)
 			q->mask[i] |= it->mask[i];
 	}
-	if (RS_AGES)
+	if (RS_AGES && why == RS_WHY_MOVE && rs_aged(t, it))
+		it->queued_at = since;
+	else if (RS_AGES)
 		rs_age_in(t, it);
 }
 
@@ -79,15 +91,15 @@ RS_FN_VOID(rs_item_in, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it,
 	rs_item_in_here(t, it, why, now);
 }
 
-/* The caller says what its state is then. */
-RS_INLINE void rs_item_out(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
+/* The caller sets its state, to `state`: on the way to another queue its age stays in the list. */
+RS_INLINE void rs_item_out(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 state)
 {
 	struct rs_node RS_ARENA *q = it->queue;
 
 	rs_heap_erase(t, &q->ready, &it->link);
 	if (it->all)
 		q->nall--;
-	if (RS_AGES)
+	if (RS_AGES && state != RS_MOVING)
 		rs_age_out(t, it);
 }
 
@@ -223,7 +235,7 @@ RS_FN_VOID(rs_remove_as, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *i
 		rs_poison(t, RS_POISON_STATE);
 		return;
 	}
-	rs_item_out(t, it);
+	rs_item_out(t, it, state);
 	rs_item_idle(it, state);
 	rs_refresh(t, q);
 }
@@ -253,7 +265,7 @@ RS_INLINE void rs_begin_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *
 	 * reason.
 	 */
 	rs_clock_advance(&n->clock, ((struct rs_item RS_ARENA *)n->ready.e[0].obj)->tag.base);
-	rs_item_out(t, it);
+	rs_item_out(t, it, RS_SERVICE);
 #if RS_DISK
 	class_served(n, it);
 #endif

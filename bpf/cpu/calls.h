@@ -17,7 +17,7 @@ int BPF_PROG(rc_received)
 {
 	struct rs_item RS_ARENA *it;
 
-	rc_tree(); /* names the arena */
+	pl_tree(); /* names the arena */
 	it = rc_own(bpf_get_current_task_btf());
 	if (it)
 		rs_called(it);

@@ -66,7 +66,7 @@ RS_FN u64 rc_hidden_make(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 	}
 	op->code = RS_OP_CREATE;
 	op->node = (u64)(t->nodes[at].gen + 1) << 32 | at;
-	op->parent = rc_id(p);
+	op->parent = pl_id(p);
 	op->a = kind;
 	op->b = 0; /* ts, sfq */
 	if (rs_node_create(t, op) != RS_DONE)
@@ -106,13 +106,25 @@ RS_FN_VOID(rc_stand_in, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *fr
 	to->throttled_ns = from->throttled_ns;
 }
 
-/* Weights of who is runnable in a queue, when it becomes `own`. */
+static __always_inline u64 rc_ready_weight(struct rs_node RS_ARENA *q, u32 i)
+{
+	return ((struct rs_item RS_ARENA *)q->ready.e[i].obj)->weight;
+}
+
+/*
+ * Weights of who is runnable in a queue, when it becomes `own`: all at once, in one section. Four
+ * in a turn of the loop, for 32 768 threads within its bound (tests/guest/full_scans).
+ */
 RS_FN_VOID(rc_own_begin, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q), (t, q))
 {
 	u64 sum = rs_zero;
+	u32 four = q->ready.n / 4;
 
-	RS_LOOP(i, q->ready.n)
-		sum += ((struct rs_item RS_ARENA *)q->ready.e[i].obj)->weight;
+	RS_LOOP(i, four)
+		sum += rc_ready_weight(q, 4 * i) + rc_ready_weight(q, 4 * i + 1) + rc_ready_weight(q, 4 * i + 2) +
+		       rc_ready_weight(q, 4 * i + 3);
+	RS_LOOP(i, q->ready.n % 4)
+		sum += rc_ready_weight(q, 4 * four + i);
 	RS_LOOP(i, RS_UNITS_MAX) {
 		struct rs_item RS_ARENA *it = t->unit[i & (RS_UNITS_MAX - 1)].item;
 
@@ -366,7 +378,7 @@ static __always_inline u32 rc_group_weight(struct rc_group *g, u32 weight, u32 t
 RS_FN int rc_group_apply(struct rc_group *g)
 {
 	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	u64 ppm = 0, burst = 0, id;
 	u32 weight;
 
@@ -382,9 +394,9 @@ RS_FN int rc_group_apply(struct rc_group *g)
 			burst = 1000000000000ULL;
 	}
 	RC_LOCK(irq, return 0);
-	rc_clock(scx_bpf_now());
+	pl_clock(scx_bpf_now());
 	rc_group_set(t, id, weight, ppm, burst);
-	RC_UNLOCK(irq);
+	PLANE_UNLOCK(irq);
 	RC_CHECK(t);
 	rc_kick_idle();
 	return 0;
@@ -494,7 +506,7 @@ static __always_inline u64 rc_group_home(struct scx_init_task_args *args)
 s32 RC_OP(rc_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
 {
 	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rc_group g = {}, *up;
 	u64 id = rc_cgroup_id(cgrp), above = rc_cgroup_parent(cgrp), under = RC_Q0, raw = scx_bpf_now();
 	u32 weight;
@@ -524,10 +536,10 @@ s32 RC_OP(rc_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args
 		g.folded = up->folded;
 	}
 	if (!g.folded) {
-		RC_LOCK_APART(irq, return -E_AGAIN);
-		g.queue = rc_group_make(t, under, weight ? weight : 1, rc_clock(raw));
-		RC_UNLOCK(irq);
-		rc_quanta();
+		PLANE_LOCK(irq, return -E_AGAIN);
+		g.queue = rc_group_make(t, under, weight ? weight : 1, pl_clock(raw));
+		PLANE_UNLOCK(irq);
+		pl_quanta();
 		RC_CHECK(t);
 		g.folded = !g.queue;
 	}
@@ -536,9 +548,9 @@ s32 RC_OP(rc_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args
 	g.dirty = !g.folded && g.quota_us != RC_NO_QUOTA; /* the weight is its node's already */
 	error = bpf_map_update_elem(&groups, &id, &g, BPF_ANY);
 	if (error && !g.folded) {
-		RC_LOCK_APART(irq, return -E_AGAIN);
-		rc_group_gone(t, g.queue, under, rc_clock(raw));
-		RC_UNLOCK(irq);
+		PLANE_LOCK(irq, return -E_AGAIN);
+		rc_group_gone(t, g.queue, under, pl_clock(raw));
+		PLANE_UNLOCK(irq);
 		g.folded = 1;
 	}
 	if (g.folded)
@@ -557,7 +569,7 @@ s32 RC_OP(rc_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args
 void RC_OP(rc_cgroup_exit, struct cgroup *cgrp)
 {
 	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rc_group *g, *up;
 	u64 id = rc_cgroup_id(cgrp), above = rc_cgroup_parent(cgrp), queue, under = 0, raw = scx_bpf_now();
 	u32 folded;
@@ -578,10 +590,10 @@ void RC_OP(rc_cgroup_exit, struct cgroup *cgrp)
 		return;
 	}
 	RC_COUNT(groups, -1);
-	RC_LOCK_APART(irq, return);
-	rc_group_gone(t, queue, under, rc_clock(raw));
-	RC_UNLOCK(irq);
-	rc_quanta();
+	PLANE_LOCK(irq, return);
+	rc_group_gone(t, queue, under, pl_clock(raw));
+	PLANE_UNLOCK(irq);
+	pl_quanta();
 	RC_CHECK(t);
 }
 
@@ -589,7 +601,7 @@ void RC_OP(rc_cgroup_exit, struct cgroup *cgrp)
 void RC_OP(rc_cgroup_move, struct task_struct *p, struct cgroup *from, struct cgroup *to)
 {
 	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rs_item RS_ARENA *it;
 	struct rc_thread *th = bpf_task_storage_get(&tags, p, 0, 0);
 	struct rc_group *g;
@@ -602,12 +614,12 @@ void RC_OP(rc_cgroup_move, struct task_struct *p, struct cgroup *from, struct cg
 	home = g ? g->queue : 0;
 	RC_LOCK(irq, return);
 	if (it->owner == owner && it->state != RS_ITEM_FREE) {
-		now = rc_clock(raw);
+		now = pl_clock(raw);
 		it->home = home;
 		if (rc_tag_of(it) == RC_Q0)
 			rc_move(t, it, p, rc_home(t, it), raw, now);
 	}
-	RC_UNLOCK(irq);
+	PLANE_UNLOCK(irq);
 	RC_CHECK(t);
 }
 
@@ -659,7 +671,7 @@ void RC_OP(rc_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u64 quot
 /* What waits and belongs below the hidden scheduler that stands for q0, beside q0's own. */
 static __always_inline void rc_front_counts(struct rc_node *out)
 {
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 
 	RS_LOOP(i, t->hidden_used) {
 		struct rs_node RS_ARENA *n = &t->nodes[(RS_NODES_MAX - 1 - i) & (RS_NODES_MAX - 1)];

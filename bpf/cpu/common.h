@@ -8,7 +8,7 @@
  * function that takes a lock is called under it.
  *
  * Time. One clock, scx_bpf_now(). It is monotonic on one CPU only, so a section of the lock uses
- * rc_clock(), which never goes back for the tree; lengths of runs are differences on one CPU.
+ * pl_clock(), which never goes back for the tree; lengths of runs are differences on one CPU.
  *
  * What a thread ran is the kernel's own count, p->se.sum_exec_runtime, which is true whenever the
  * kernel asks us about the thread, and leaves out what interrupts and other classes took. An item's
@@ -50,7 +50,6 @@ const volatile u32 threads_max SEC(".rodata.threads") = RC_THREADS_MAX;
 #include "../use.h"
 #include "../fresh.h"
 #include "../work.h"
-#include "../section.h"
 
 #define RC_OFF (1ULL << 63)
 #define RC_TICK_MAX 10000000 /* ns between two ticks, at 100 Hz */
@@ -59,29 +58,7 @@ const volatile u32 threads_max SEC(".rodata.threads") = RC_THREADS_MAX;
 #define RC_FLOOR_BURST 20000000LL /* … and this much at once */
 #define RC_PRIO_OF_NICE_0 120 /* the kernel's static_prio: larger is nicer */
 
-/* The most that anybody waits for the lock: 2 s by the clock, and 2^26 looks whatever that says. */
-#ifndef RC_LOCK_NS
-#define RC_LOCK_NS 2000000000ULL
-#endif
-#define RC_LOCK_LOOKS 4096
-#define RC_LOCK_ROUNDS 64
-#define RC_LOCK_MOST 16384
-
 #define RC_Q0 (1ULL << 32 | 1) /* its handle */
-
-#define E_NOENT 2
-#define E_SRCH 3
-#define E_2BIG 7
-#define E_BADF 9
-#define E_AGAIN 11
-#define E_NOMEM 12
-#define E_ACCES 13
-#define E_FAULT 14
-#define E_BUSY 16
-#define E_INVAL 22
-#define E_NOSPC 28
-#define E_TIMEDOUT 110
-#define E_STALE 116
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARENA);
@@ -174,21 +151,26 @@ u64 epoch SEC(".data.epoch") = 1;
 u64 ruled;
 
 /*
- * The lock. Not bpf_spin_lock: under that the verifier allows no functions that it has verified by
- * themselves, and would verify the core anew at each place that calls it. It is held for
- * microseconds, with interrupts off.
+ * Sections are microseconds, so who has the lock for longer than this is stuck. We touch nothing
+ * then, the tree is poisoned and the scheduler goes with the next dispatch; the tree is reset
+ * before it comes again. From then on nobody waits for long.
  */
-u32 tree_lock __attribute__((aligned(64)));
-u32 tree_lock_pad[15];
+#ifndef PLANE_LOCK_NS
+#define PLANE_LOCK_NS 2000000000ULL
+#endif
+#define PLANE_HOPELESS(t) ((t)->poison == RS_POISON_LOCK)
+#define PLANE_GAVE_UP(t) rs_poison(t, RS_POISON_LOCK)
+#define PLANE_HAD() ((void)0)
+#define PLANE_SECTION() section_count++
+#define PLANE_POSTED() rc_drain()
+u64 section_count, step_count, forced_count; /* under the lock */
+static __always_inline void rc_drain(void);
+#include "../plane.h"
 
-/* The tree's address in the arena; 0 before rc_setup. */
-u64 tree_at;
 u64 batch_at;
 u64 scratch_at; /* one op, for edits of our own; under the lock */
 u32 mirror_on; /* 0: q0 is one queue, whatever the cgroups are */
-u64 clock_max; /* under the lock */
 u64 lost_count; /* under the lock */
-u64 section_count, step_count, forced_count; /* under the lock */
 u64 mount_dev; /* as the kernel packs it: major << 20 | minor */
 
 /*
@@ -238,59 +220,15 @@ static __always_inline u32 rc_slot(u32 i)
 	return i;
 }
 
-/* Every program that touches the arena must name its map. */
-static __always_inline struct rs_tree RS_ARENA *rc_tree(void)
-{
-	asm volatile("" : : "r"(&arena));
-	return (struct rs_tree RS_ARENA *)tree_at;
-}
-
 #define RC_OP(name, args...) SEC("struct_ops/" #name) BPF_PROG(name, ##args)
 #define RC_OP_SLEEPABLE(name, args...) SEC("struct_ops.s/" #name) BPF_PROG(name, ##args)
-
-/*
- * Interrupts are off already in everything that the kernel calls with a run queue locked. Answers
- * whether we have the lock. Sections are microseconds (docs/notes/cpu-full.md), so who has it for
- * RC_LOCK_NS is held up himself (a virtual machine's CPU that does not run), or will never give it
- * back. We leave then, touching nothing, the tree is poisoned and the scheduler goes with the next
- * dispatch; the tree is reset before it comes again. From then on nobody waits for long. By the
- * clock alone a machine that was stopped for a while would be a time-out, so it takes
- * RC_LOCK_ROUNDS of RC_LOCK_LOOKS looks at least, a millisecond or so. The verifier goes through it
- * once in a program, not for each section.
- */
-RS_FN int rc_lock_wait(void)
-{
-	u64 from = bpf_ktime_get_ns();
-	struct rs_tree RS_ARENA *t = rc_tree();
-	int i, k;
-
-	bpf_for(k, 0, RC_LOCK_MOST) {
-		bpf_for(i, 0, RC_LOCK_LOOKS) {
-			if (!*(volatile u32 *)&tree_lock && !__sync_lock_test_and_set(&tree_lock, 1))
-				return 1;
-		}
-		if (t->poison == RS_POISON_LOCK || (k >= RC_LOCK_ROUNDS && bpf_ktime_get_ns() - from > RC_LOCK_NS))
-			break;
-	}
-	rs_poison(t, RS_POISON_LOCK);
-	return 0;
-}
-
-static __always_inline int rc_lock_bare(void)
-{
-	if (__sync_lock_test_and_set(&tree_lock, 1) && !rc_lock_wait())
-		return 0;
-	section_count++;
-	section_begins();
-	return 1;
-}
 
 RS_INLINE void rc_trace_posted(struct rs_item RS_ARENA *it);
 
 /* What was posted comes first. */
 static __always_inline void rc_drain(void)
 {
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rs_item RS_ARENA *it;
 
 	if (!t->posted)
@@ -301,47 +239,25 @@ static __always_inline void rc_drain(void)
 	rs_drain(t, it);
 }
 
-static __always_inline void rc_unlock_at(u32 line)
-{
-	section_ends(line);
-	RS_RELEASE(tree_lock);
-}
-
-#define rc_unlock() rc_unlock_at(__LINE__)
-
 /* 0: it could not be had, and who asked leaves. */
 static __always_inline int rc_lock(void)
 {
-	if (!rc_lock_bare())
+	if (!pl_lock())
 		return 0;
 	rc_drain();
 	return 1;
 }
 
-/* Everywhere else. `leave` is what is done where the lock could not be had: it must not go on. */
-#define RC_LOCK(irq, leave)                                                                                       \
-	do {                                                                                                      \
-		RC_LOCK_APART(irq, leave);                                                                        \
-		rc_drain();                                                                                       \
-	} while (0)
 /*
- * For an event that makes nobody want service, serves nobody and takes no item away that may be
- * posted: what was posted comes after it. A posted item is idle to it (sched/post.c), so the order
- * of the two is as good as the other; and a program that has such events only is not verified with
- * all that a wake-up does, a third of it.
+ * Everywhere else. PLANE_LOCK alone is for an event that makes nobody want service, serves nobody
+ * and takes no item away that may be posted: what was posted comes after it. A posted item is idle
+ * to it (sched/post.c), so the order of the two is as good as the other; and a program that has
+ * such events only is not verified with all that a wake-up does, a third of it.
  */
-#define RC_LOCK_APART(irq, leave)                                                                                 \
-	do {                                                                                                      \
-		bpf_local_irq_save(&irq);                                                                         \
-		if (!rc_lock_bare()) {                                                                            \
-			bpf_local_irq_restore(&irq);                                                              \
-			leave;                                                                                    \
-		}                                                                                                 \
-	} while (0)
-#define RC_UNLOCK(irq)                                                                                            \
-	do {                                                                                                      \
-		rc_unlock();                                                                                      \
-		bpf_local_irq_restore(&irq);                                                                      \
+#define RC_LOCK(irq, leave)             \
+	do {                            \
+		PLANE_LOCK(irq, leave); \
+		rc_drain();             \
 	} while (0)
 
 static __always_inline struct rs_item RS_ARENA *rc_item(struct task_struct *p)
@@ -397,15 +313,6 @@ static __always_inline struct rc_state *rc_state(void)
 	return bpf_map_lookup_elem(&state, &zero);
 }
 
-/* Under the lock. */
-static __always_inline u64 rc_clock(u64 raw)
-{
-	if (rs_before(raw, clock_max))
-		return clock_max;
-	clock_max = raw;
-	return raw;
-}
-
 /* What the item's thread ran and was not charged for. */
 static __always_inline u64 rc_owed(struct rs_item RS_ARENA *it, struct task_struct *p)
 {
@@ -455,15 +362,10 @@ static __always_inline struct rs_node RS_ARENA *rc_queue(struct rs_tree RS_ARENA
 	return q;
 }
 
-static __always_inline u64 rc_id(struct rs_node RS_ARENA *n)
-{
-	return (u64)n->gen << 32 | n->index;
-}
-
 /* A queue's handle as the control plane knows it: what is hidden is q0. */
 static __always_inline u64 rc_open_id(struct rs_node RS_ARENA *q)
 {
-	return q->index >= RS_NODES_OPEN ? RC_Q0 : rc_id(q);
+	return q->index >= RS_NODES_OPEN ? RC_Q0 : pl_id(q);
 }
 
 /*
@@ -661,51 +563,6 @@ static __noinline void rc_poisoned(u32 why, u32 line)
 		if ((t)->poison)                                                                                  \
 			rc_poisoned((t)->poison, (t)->poison_line);                                               \
 	} while (0)
-
-/* After what may have changed quanta: the rest of it, a section for each piece (sched/node.c). */
-static __noinline int rc_quanta(void)
-{
-	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
-	u32 more;
-
-	if (!t->quanta)
-		return 0;
-	RS_LOOP(i, RS_NODES_MAX / RS_QUANTA_PIECE + 1) {
-		RC_LOCK_APART(irq, return 0);
-		more = rs_quantum_some(t);
-		RC_UNLOCK(irq);
-		if (!more)
-			break;
-	}
-	return 0;
-}
-
-/*
- * After an edit that changes policies, or before one that did not come to it: the rest of it, a
- * section for each piece (sched/change.c). What is changing is not served meanwhile, so nobody
- * takes this CPU from us in between; interrupts do.
- */
-static __noinline int rc_changes(void)
-{
-	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
-	u32 more;
-
-	if (!t->changes)
-		return 0;
-	bpf_preempt_disable();
-	RS_LOOP(i, RS_NODES_MAX) {
-		RC_LOCK(irq, goto out);
-		more = rs_change_some(t);
-		RC_UNLOCK(irq);
-		if (!more)
-			break;
-	}
-out:
-	bpf_preempt_enable();
-	return 0;
-}
 
 /* CPUs without work look again, all of them. */
 static __always_inline void rc_kick_idle(void)

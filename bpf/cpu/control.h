@@ -75,7 +75,7 @@ RC_CALL(rc_setup)
  */
 RC_CALL(rc_forget)
 {
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rc_state *s = rc_state();
 
 	if (!s || s->attached != s->detached) {
@@ -96,7 +96,7 @@ RC_CALL(rc_forget)
 /* Bring the counters of `state` that live in the tree up to date. */
 RC_CALL(rc_refresh)
 {
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rc_state *s = rc_state();
 
 	if (!tree_at || !s) {
@@ -126,7 +126,7 @@ RC_CALL(rc_refresh)
 RC_CALL(rc_edit)
 {
 	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rs_batch RS_ARENA *b = (struct rs_batch RS_ARENA *)batch_at;
 	struct rc_io *in = rc_io();
 	u64 raw = scx_bpf_now();
@@ -153,14 +153,14 @@ RC_CALL(rc_edit)
 	b->seq = in->batch.seq;
 	b->count = count;
 	b->grants = in->batch.grants;
-	rc_changes();
+	pl_changes();
 	RC_LOCK(irq, return rc_late(c));
-	b->now = rc_clock(raw);
+	b->now = pl_clock(raw);
 	rs_edit(t, b);
 	rc_trace_edit(t, b);
-	RC_UNLOCK(irq);
-	rc_changes();
-	rc_quanta();
+	PLANE_UNLOCK(irq);
+	pl_changes();
+	pl_quanta();
 	RS_LOOP(i, RS_BATCH_MAX) {
 		if (i >= count)
 			break;
@@ -177,10 +177,10 @@ RC_CALL(rc_edit)
 /* What others know of a node; of q0 what is known of that which stands for it below the root. */
 static __always_inline void rc_node_read(struct rs_node RS_ARENA *n, struct rc_node *out)
 {
-	struct rs_node RS_ARENA *s = n->index == 1 ? rc_tree()->front : n;
+	struct rs_node RS_ARENA *s = n->index == 1 ? pl_tree()->front : n;
 
-	out->id = rc_id(n);
-	out->parent = s->parent ? rc_id(s->parent) : 0;
+	out->id = pl_id(n);
+	out->parent = s->parent ? pl_id(s->parent) : 0;
 	out->service = s->service;
 	out->service_base = s->service_base;
 	out->served = s->served;
@@ -208,7 +208,7 @@ static __always_inline void rc_node_read(struct rs_node RS_ARENA *n, struct rc_n
 RC_CALL(rc_sample)
 {
 	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rc_io *out = rc_io();
 	u32 got = rs_zero, first = c->first, n = 0, runs = rs_zero;
 	u64 raw = scx_bpf_now();
@@ -245,7 +245,7 @@ RC_CALL(rc_sample)
 	}
 	if (first + n > t->nodes_used)
 		n = t->nodes_used - first;
-	RC_UNLOCK(irq);
+	PLANE_UNLOCK(irq);
 	c->count = got;
 	c->runs = runs;
 	c->first = first + n;
@@ -258,7 +258,7 @@ RC_CALL(rc_sample)
 RC_CALL(rc_sample_one)
 {
 	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rs_node RS_ARENA *n;
 	struct rc_io *out = rc_io();
 	u64 id = c->node;
@@ -274,7 +274,7 @@ RC_CALL(rc_sample_one)
 		rc_node_read(n, &out->node[0]);
 	else
 		answer = -E_STALE;
-	RC_UNLOCK(irq);
+	PLANE_UNLOCK(irq);
 	c->answer = answer;
 	return 0;
 }
@@ -286,7 +286,7 @@ RC_CALL(rc_sample_one)
 RC_CALL(rc_members)
 {
 	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rs_node RS_ARENA *q;
 	struct rc_io *out = rc_io();
 	u64 id = c->node;
@@ -323,7 +323,7 @@ RC_CALL(rc_members)
 			got++;
 		}
 	}
-	RC_UNLOCK(irq);
+	PLANE_UNLOCK(irq);
 	c->count = got;
 	c->what = first + n >= t->items_used; /* nothing more */
 	c->first = first + n;
@@ -377,7 +377,7 @@ RC_CALL(rc_tag)
 /* The tag of thread `tid`, as it counts now, to node. */
 RC_CALL(rc_tag_get)
 {
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rc_thread *th;
 	struct task_struct *p;
 
@@ -385,7 +385,7 @@ RC_CALL(rc_tag_get)
 	if (!p)
 		return 0;
 	th = bpf_task_storage_get(&tags, p, 0, 0);
-	c->node = rc_id(rc_queue(t, rc_tag_now(th)));
+	c->node = pl_id(rc_queue(t, rc_tag_now(th)));
 	bpf_task_release(p);
 	c->answer = 0;
 	return 0;
@@ -423,7 +423,7 @@ RC_CALL(rc_param)
 /* The lists of process `tid`: read into node (default) and node2 (child). */
 RC_CALL(rc_lists_get)
 {
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rc_lists *l;
 	struct task_struct *p = rc_thread_of(c);
 	u64 key;
@@ -432,8 +432,8 @@ RC_CALL(rc_lists_get)
 		return 0;
 	key = (u64)p->signal;
 	l = bpf_map_lookup_elem(&lists, &key);
-	c->node = rc_id(rc_queue(t, l ? l->def : 0));
-	c->node2 = rc_id(rc_queue(t, l ? l->child : 0));
+	c->node = pl_id(rc_queue(t, l ? l->def : 0));
+	c->node2 = pl_id(rc_queue(t, l ? l->child : 0));
 	bpf_task_release(p);
 	c->answer = 0;
 	return 0;
@@ -442,7 +442,7 @@ RC_CALL(rc_lists_get)
 /* One list (`what`) of process `tid` becomes `node`. */
 RC_CALL(rc_lists_set)
 {
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rs_node RS_ARENA *q = rs_node_at(t, c->node);
 	struct rc_lists *l, both = {};
 	struct task_struct *p;
@@ -476,7 +476,7 @@ RC_CALL(rc_lists_set)
 RC_CALL(rc_configure)
 {
 	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 
 	if (!tree_at) {
 		c->answer = -E_INVAL;
@@ -492,8 +492,8 @@ RC_CALL(rc_configure)
 		RC_LOCK(irq, return rc_late(c));
 		t->quantum = c->node2;
 		rs_quantum_later(t);
-		RC_UNLOCK(irq);
-		rc_quanta();
+		PLANE_UNLOCK(irq);
+		pl_quanta();
 	}
 	c->answer = 0;
 	return 0;
@@ -503,7 +503,7 @@ RC_CALL(rc_configure)
 RC_CALL(rc_tracing)
 {
 	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	u64 raw = scx_bpf_now(), pid = c->node, owner, lost;
 	u32 what = c->what;
 	s32 answer = 0;
@@ -513,7 +513,7 @@ RC_CALL(rc_tracing)
 		return 0;
 	}
 	RC_LOCK(irq, return rc_late(c));
-	rc_clock(raw);
+	pl_clock(raw);
 	if (what == RC_TRACE_CLAIM || what == RC_TRACE_CLAIM_FORCE) {
 		if (trace_owner && what == RC_TRACE_CLAIM) {
 			answer = -E_BUSY;
@@ -538,7 +538,7 @@ RC_CALL(rc_tracing)
 	}
 	owner = trace_owner;
 	lost = trace_lost;
-	RC_UNLOCK(irq);
+	PLANE_UNLOCK(irq);
 	c->node = owner;
 	c->node2 = lost;
 	c->answer = answer;

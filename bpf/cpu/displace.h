@@ -27,7 +27,9 @@ static __always_inline void rc_chosen(struct rs_item RS_ARENA *it, u64 raw)
 /*
  * Under the lock, and that of the CPU's run queue: the thread of `it` woke and displaces `cur`,
  * which runs there. The switch is made at once: cur is charged, as the clock sees it, and competes.
- * Answers whether `it` is first then; otherwise dispatch is to find out who is.
+ * Answers whether `it` is first then; otherwise dispatch is to find out who is. Who is chosen and
+ * put back here waits anew, so nobody is chosen for having waited too long (rs_starving): threads
+ * that wake often would keep him from his turn for ever.
  */
 static __always_inline bool rc_displace(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it,
 					struct rs_item RS_ARENA *cur, u32 cpu, u64 raw, u64 now)
@@ -37,6 +39,8 @@ static __always_inline bool rc_displace(struct rs_tree RS_ARENA *t, struct rs_it
 
 	if (t->throttle.n || t->refill.n)
 		return false; /* who is due comes first: for dispatch, which has more stack */
+	if (rs_somebody_starves(t, now))
+		return false;
 	if (cur->paged)
 		return false; /* dispatch reads what the thread wrote (paged.h) */
 	if (cur->want)

@@ -32,7 +32,7 @@ struct rc_prev {
 	 * rc_gone_settle
 	 */
 	u32 gone;
-	u32 pad;
+	u32 let_go; /* the choice let go what a cap held back: it may be for other CPUs */
 	/* the item of the thread that woke another here and has not slept since (locality.h) */
 	u64 waker;
 	u64 stays; /* the item of whom it woke, if nobody else was told of it */
@@ -46,18 +46,32 @@ u32 gone_any; /* some CPU's `gone` is set */
 
 void RC_OP(rc_set_weight, struct task_struct *p, u32 weight)
 {
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rs_item RS_ARENA *it = rc_item(p);
 	u32 flags, w = rc_weight_of(p, &flags);
 
 	if (!it)
 		return;
-	if (!rc_lock_bare()) /* as RC_LOCK_APART */
+	if (!pl_lock()) /* as PLANE_LOCK */
 		return;
 	it->flags = (it->flags & ~(RS_ITEM_BATCH | RS_ITEM_BACKGROUND)) | flags;
 	rs_item_weight_by(t, it, w);
-	rc_unlock();
+	pl_unlock();
 	RC_CHECK(t);
+}
+
+/*
+ * Who is born owes its queue a step, as if it had had one: what it runs before it ends is paid for
+ * then, whatever becomes of it. A thread that ends takes its debts with it; who began without any,
+ * at the queue's virtual time, and left the rest to a new thread whenever it had run, came before
+ * all others of the queue for ever. (EEVDF's predecessor placed newcomers so: START_DEBIT.)
+ */
+static __always_inline void rc_owes_a_step(struct rs_item RS_ARENA *it)
+{
+	struct rs_node RS_ARENA *q = it->queue;
+
+	rs_tag_new(&q->clock, &it->tag);
+	it->tag.base += rs_vwork(q->quantum, it->weight ? it->weight : RS_WEIGHT_ONE);
 }
 
 /*
@@ -66,7 +80,7 @@ void RC_OP(rc_set_weight, struct task_struct *p, u32 weight)
 s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
 	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rs_item RS_ARENA *it;
 	struct rs_node RS_ARENA *q;
 	struct rc_thread *th;
@@ -80,7 +94,7 @@ s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_ar
 		return -E_NOMEM;
 	if (fork)
 		rc_inherit(p, bpf_get_current_task_btf(), th, true);
-	RC_LOCK_APART(irq, goto refused);
+	PLANE_LOCK(irq, goto refused);
 	account = rc_account_takes(account, !fork);
 	it = account == RC_NO_ACCOUNT ? 0 : rs_item_alloc(t);
 	if (it) {
@@ -112,14 +126,16 @@ s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_ar
 			joined = rs_item_rejoin(t, it, &t->nodes[1]);
 		if (!joined)
 			rs_item_free(t, it);
-		else if (!fork)
+		else if (fork)
+			rc_owes_a_step(it);
+		else
 			rc_params_again(t, it, th);
 	}
 	if (joined)
 		index = it->index;
 	else if (account != RC_NO_ACCOUNT)
 		rc_account_gone(account);
-	RC_UNLOCK(irq);
+	PLANE_UNLOCK(irq);
 refused:
 	if (joined) {
 		if (fork && p->tgid == p->pid)
@@ -141,7 +157,7 @@ void RC_OP(rc_enable, struct task_struct *p)
 	if (!th)
 		return;
 	if (th->item) {
-		rc_tree();
+		pl_tree();
 		it = (struct rs_item RS_ARENA *)th->item;
 		it->paid = p->se.sum_exec_runtime;
 		if (compat_hold_in_class() && !(p->__state & TASK_DEAD)) /* nobody would tell of its end again */
@@ -156,7 +172,7 @@ static __always_inline void rc_leave(struct rs_tree RS_ARENA *t, struct rs_item 
 	if (it->state == RS_QUEUED)
 		rc_remove(t, it);
 	else if (it->state == RS_SERVICE)
-		rc_settle(t, it, rc_owed(it, p), 0, rc_clock(raw));
+		rc_settle(t, it, rc_owed(it, p), 0, pl_clock(raw));
 }
 
 /*
@@ -166,7 +182,7 @@ static __always_inline void rc_leave(struct rs_tree RS_ARENA *t, struct rs_item 
 void RC_OP(rc_disable, struct task_struct *p)
 {
 	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rs_item RS_ARENA *it = rc_item(p);
 	u64 raw = scx_bpf_now();
 
@@ -175,7 +191,7 @@ void RC_OP(rc_disable, struct task_struct *p)
 			rc_thread_put(it->index, 0);
 		RC_LOCK(irq, goto out);
 		rc_leave(t, it, p, raw);
-		RC_UNLOCK(irq);
+		PLANE_UNLOCK(irq);
 	}
 out:
 	compat_set_vtime(p, 0);
@@ -188,7 +204,7 @@ void RC_OP(rc_quiescent, struct task_struct *p, u64 deq_flags)
 
 	if (!(p->__state & TASK_DEAD))
 		return;
-	rc_tree(); /* names the arena */
+	pl_tree(); /* names the arena */
 	it = rc_item(p);
 	if (it)
 		rc_thread_put(it->index, 0);
@@ -197,7 +213,7 @@ void RC_OP(rc_quiescent, struct task_struct *p, u64 deq_flags)
 void RC_OP(rc_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
 {
 	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rc_thread *th = bpf_task_storage_get(&tags, p, 0, 0);
 	struct rs_item RS_ARENA *it;
 
@@ -207,7 +223,7 @@ void RC_OP(rc_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
 		return;
 	it = (struct rs_item RS_ARENA *)th->item;
 	rc_thread_put(it->index, 0); /* before another thread gets the item */
-	RC_LOCK_APART(irq, goto out); /* rc_init frees the item then, and forgets the account */
+	PLANE_LOCK(irq, goto out); /* rc_init frees the item then, and forgets the account */
 	/*
 	 * It is idle and not posted, for disable() has been. From here on the thread's own storage
 	 * has its tag.
@@ -215,7 +231,7 @@ void RC_OP(rc_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
 	th->tag.node = rc_tag_of(it);
 	rc_account_gone(it->account);
 	rs_item_leave(t, it);
-	RC_UNLOCK(irq);
+	PLANE_UNLOCK(irq);
 out:
 	th->item = 0;
 }
@@ -251,13 +267,13 @@ static __always_inline u32 rc_online(u32 without)
 static __always_inline void rc_units_now(u32 without)
 {
 	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	u32 n = rc_online(without);
 
 	bpf_local_irq_save(&irq);
-	if (rc_lock_bare()) {
+	if (pl_lock()) {
 		rs_units(t, n);
-		rc_unlock();
+		pl_unlock();
 	}
 	bpf_local_irq_restore(&irq);
 }
@@ -316,26 +332,26 @@ static __noinline int rc_begin_anew(struct rs_tree RS_ARENA *t)
 	u32 more;
 
 	RS_LOOP(i, RS_ITEMS_MAX / RS_RESET_PIECE) {
-		RC_LOCK_APART(irq, return -1);
+		PLANE_LOCK(irq, return -1);
 		more = rs_tree_reset_some(t, i * RS_RESET_PIECE);
-		RC_UNLOCK(irq);
+		PLANE_UNLOCK(irq);
 		if (!more)
 			break;
 	}
 	RS_LOOP(i, RS_ITEMS_MAX / RS_RESET_PIECE) {
 		if (i * RS_RESET_PIECE >= t->items_used)
 			break;
-		RC_LOCK_APART(irq, return -1);
+		PLANE_LOCK(irq, return -1);
 		rc_items_left(t, i * RS_RESET_PIECE);
-		RC_UNLOCK(irq);
+		PLANE_UNLOCK(irq);
 	}
-	return rc_quanta();
+	return pl_quanta() ? 0 : -1;
 }
 
 s32 RC_OP_SLEEPABLE(rc_init)
 {
 	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rc_state *s = rc_state();
 	u32 n = scx_bpf_nr_cpu_ids(), there = rc_online(cpus);
 
@@ -344,24 +360,24 @@ s32 RC_OP_SLEEPABLE(rc_init)
 	rc_graces_ready();
 	starting = 1; /* before the timer, which ends where there is nobody to go off for */
 	rc_timer_begin();
-	RC_LOCK_APART(irq, starting = 0; return -E_AGAIN); /* what was posted is of a time gone by */
+	PLANE_LOCK(irq, starting = 0; return -E_AGAIN); /* what was posted is of a time gone by */
 	rc_mirror_forget(t);
 	rs_tree_reset_begin(t);
-	RC_UNLOCK(irq);
+	PLANE_UNLOCK(irq);
 	if (rc_begin_anew(t)) {
 		starting = 0;
 		return -E_AGAIN;
 	}
 	rc_accounts_begin();
 	leaving[0] = leaving[1] = leaving[2] = leaving[3] = 0; /* of before it came */
-	RC_LOCK_APART(irq, starting = 0; return -E_AGAIN);
+	PLANE_LOCK(irq, starting = 0; return -E_AGAIN);
 	attached = 1;
 	starting = 0;
 	if (trace_on)
 		rc_trace_out(RC_TRACE_WHO(RC_TRACE_RESET, 0, 0, 0), 0, 0, 0);
 	rs_units_first(t, there);
 	t->near = near;
-	RC_UNLOCK(irq);
+	PLANE_UNLOCK(irq);
 	s->cpus = n;
 	s->attached++;
 	return 0;

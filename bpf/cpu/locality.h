@@ -122,7 +122,7 @@ s32 RC_OP(rc_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 		return prev_cpu;
 	if (near && (wake_flags & SCX_WAKE_SYNC)) {
 		here = bpf_get_smp_processor_id();
-		if (rc_hands_over(rc_tree(), p, here))
+		if (rc_hands_over(pl_tree(), p, here))
 			return here;
 		wake_flags &= ~(u64)SCX_WAKE_SYNC; /* the kernel would trust it */
 	}

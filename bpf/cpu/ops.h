@@ -111,7 +111,7 @@ static __always_inline u32 rc_enqueue_locked(struct rs_tree RS_ARENA *t, struct 
 		RC_CHECK(t);
 		return 0;
 	}
-	now = rc_clock(raw);
+	now = pl_clock(raw);
 	if (it->floor)
 		rc_floor_charge(t, it, cpu, rc_owed(it, p));
 	it->stays = 0;
@@ -137,7 +137,7 @@ static __always_inline u32 rc_enqueue_locked(struct rs_tree RS_ARENA *t, struct 
 		if (rc_runs_there(cur, cpu) && rc_displace(t, it, cur, cpu, raw, now))
 			answer = 1;
 	}
-	rc_unlock();
+	pl_unlock();
 	RC_CHECK(t);
 	return answer;
 }
@@ -189,7 +189,7 @@ static __always_inline bool rc_enqueue_quietly(struct rs_tree RS_ARENA *t, struc
 
 static __always_inline void rc_enqueued(struct task_struct *p, u64 enq_flags)
 {
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rs_item RS_ARENA *it = rc_item(p), *cur;
 	u64 raw = scx_bpf_now();
 	u32 cpu, preempt = 0, told = 0;
@@ -220,7 +220,7 @@ static __always_inline void rc_enqueued(struct task_struct *p, u64 enq_flags)
 		if (it->floor && rc_owed(it, p)) {
 			if (rc_lock()) {
 				rc_floor_charge(t, it, cpu, rc_owed(it, p));
-				rc_unlock();
+				pl_unlock();
 			}
 		}
 		if (rc_floor(cpu, raw, rc_floor_leaves(p))) {
@@ -269,7 +269,7 @@ static __always_inline void rc_forced(struct rs_item RS_ARENA *it, u32 cpu)
 {
 	forced_count++;
 	if (rc_traced())
-		rc_trace_out(RC_TRACE_WHO(RC_TRACE_FORCED, it->owner2, cpu, 0), rc_id(it->queue), 0, 0);
+		rc_trace_out(RC_TRACE_WHO(RC_TRACE_FORCED, it->owner2, cpu, 0), pl_id(it->queue), 0, 0);
 }
 
 /*
@@ -359,20 +359,24 @@ RS_FN_VOID(rc_ended, (struct rs_tree RS_ARENA *t, u32 cpu, u64 now), (t, cpu, no
 static __always_inline struct rs_item RS_ARENA *rc_choose(struct rs_tree RS_ARENA *t, u32 cpu, struct rc_prev *v, u64 raw)
 {
 	struct rs_item RS_ARENA *it;
+	u32 held;
 	u64 now;
 
 	v->touch = 0;
+	v->let_go = 0;
 	if (!rc_lock())
 		return 0;
-	now = rc_clock(raw);
+	now = pl_clock(raw);
 	if (cpus > 1 && gone_any)
 		rc_gone_settle(t, now);
 	rc_ended(t, cpu, now);
 	if (timed && cpus > 1)
 		rc_idled(t->age[0].oldest, now);
+	held = t->throttle.n;
 	it = v->floor ? rc_floor_pick(t, cpu, now) : 0;
 	if (!it)
 		it = rs_pick(t, cpu, now);
+	v->let_go = t->throttle.n < held;
 	v->section = section_count;
 	if (it) {
 		v->touch = rc_touch(t, it, now);
@@ -380,7 +384,7 @@ static __always_inline struct rs_item RS_ARENA *rc_choose(struct rs_tree RS_AREN
 	} else if (t->next_ns && !rs_before(now, t->next_ns)) {
 		v->touch = 1; /* more is due than one pick lets go */
 	}
-	rc_unlock();
+	pl_unlock();
 	return it;
 }
 
@@ -396,13 +400,13 @@ static __noinline int rc_misfit(struct rs_tree RS_ARENA *t, struct rs_item RS_AR
 	if (it->owner == owner && it->state == RS_SERVICE) {
 		it->all = rc_units(it, p);
 		lost_count++;
-		rc_settle(t, it, 0, 1, rc_clock(raw));
+		rc_settle(t, it, 0, 1, pl_clock(raw));
 	} else if (it->owner == owner && it->state == RS_IDLE && it->floor) {
 		it->floor = 0;
 		it->all = rc_units(it, p);
-		rc_wake(t, it, rc_clock(raw));
+		rc_wake(t, it, pl_clock(raw));
 	}
-	rc_unlock();
+	pl_unlock();
 	rc_kick_one(p);
 	return 0;
 }
@@ -431,7 +435,7 @@ static __always_inline bool rc_nobody_waits(struct rs_tree RS_ARENA *t)
 
 static __always_inline void rc_dispatched(s32 cpu, struct task_struct *prev)
 {
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rc_prev *v = &prevs[cpu & (RS_UNITS_MAX - 1)];
 	struct rs_item RS_ARENA *it, *old;
 	u64 raw = scx_bpf_now(), owner;
@@ -488,6 +492,12 @@ static __always_inline void rc_dispatched(s32 cpu, struct task_struct *prev)
 		v->floor = 0;
 	RS_LOOP(tries, RC_TRIES) {
 		it = rc_choose(t, cpu, v, raw);
+		/*
+		 * What a choice lets go is no more there for the timer to tell of, and may be for
+		 * CPUs that idle only: threads that may not run here.
+		 */
+		if (cpus > 1 && v->let_go)
+			rc_kick_idle();
 		v->floor = 0;
 		rc_timer_arm(t);
 		RC_CHECK(t);

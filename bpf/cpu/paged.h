@@ -118,7 +118,7 @@ RS_FN u64 rc_page_node(u32 slot)
 	if (slots)
 		node = rt_slot(slots, slot, &listed);
 	bpf_rcu_read_unlock();
-	if (!node || !rs_node_at(rc_tree(), node) || (ruled >> (node & 63) & 1 && !rc_page_may(x, node)))
+	if (!node || !rs_node_at(pl_tree(), node) || (ruled >> (node & 63) & 1 && !rc_page_may(x, node)))
 		return 0;
 	return listed ? node | RC_PART_LISTED : node;
 }
@@ -205,7 +205,7 @@ RS_FN u32 rc_page_parts(struct rs_item RS_ARENA *it, u64 ran, u64 started)
 	struct rc_parts *x = rc_parts();
 	u64 sum;
 
-	rc_tree(); /* names the arena */
+	pl_tree(); /* names the arena */
 	if (!x || rc_own(bpf_get_current_task_btf()) != it)
 		return 0;
 	x->before = rc_tag_of(it);
@@ -253,7 +253,7 @@ static __noinline int rc_page_bound(u64 word)
 RS_FN u64 rc_page_part(struct rs_item RS_ARENA *it, u32 i, u64 charge)
 {
 	struct rc_parts *x = rc_parts();
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	u64 to = 0, word = 0;
 	u32 slot;
 
@@ -302,7 +302,7 @@ static __always_inline bool rc_page_news(struct task_struct *me)
 RS_FN int rc_page_now(u32 unused)
 {
 	struct task_struct *me = bpf_get_current_task_btf();
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rs_item RS_ARENA *it = rc_own(me);
 	u64 raw = scx_bpf_now(), s = RC_OFF, ran = 0, passed = 0, now, to;
 	u32 n;
@@ -311,7 +311,7 @@ RS_FN int rc_page_now(u32 unused)
 	if (!it || !it->paged || !rc_page_news(me))
 		return 0;
 	RC_LOCK(irq, return -E_AGAIN);
-	now = rc_clock(raw);
+	now = pl_clock(raw);
 	if (it->owner == (u64)me && it->state == RS_SERVICE) {
 		/* as rc_move */
 		s = __sync_lock_test_and_set(&it->started, RC_OFF);
@@ -347,7 +347,7 @@ RS_FN int rc_page_now(u32 unused)
 		if (n)
 			rc_page_part(it, n, 0);
 	}
-	RC_UNLOCK(irq);
+	PLANE_UNLOCK(irq);
 	RC_CHECK(t);
 	return 0;
 }
@@ -366,7 +366,7 @@ static __noinline int rc_fcntl_slot(u64 opened, u64 ino, u32 mode, u64 slot)
 {
 	struct task_struct *me = bpf_get_current_task_btf(), *leader = me->group_leader;
 	struct rt_works *all = rt_works();
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rs_node RS_ARENA *q;
 	struct rt_slots *slots;
 	int rules;
@@ -408,7 +408,7 @@ static __noinline int rc_fcntl_page(u64 at)
 	u64 head, head_at = at + __builtin_offsetof(struct rc_page, head);
 	u32 size;
 
-	rc_tree(); /* names the arena */
+	pl_tree(); /* names the arena */
 	if (!all || at & 7)
 		return -E_INVAL;
 	rc_page_first(me);

@@ -27,7 +27,7 @@ static __always_inline u64 rc_tag_now(struct rc_thread *th)
 {
 	if (!th)
 		return 0;
-	rc_tree();
+	pl_tree();
 	if (!th->item)
 		return th->epoch == epoch ? th->tag.node : 0;
 	return rc_tag_of((struct rs_item RS_ARENA *)th->item);
@@ -115,9 +115,9 @@ static __always_inline u64 rc_own_tag(struct task_struct *me)
  */
 static __always_inline u64 rc_back(u64 before)
 {
-	struct rs_node RS_ARENA *q = rc_queue(rc_tree(), before);
+	struct rs_node RS_ARENA *q = rc_queue(pl_tree(), before);
 
-	return q->dying ? RC_Q0 : rc_id(q);
+	return q->dying ? RC_Q0 : pl_id(q);
 }
 
 /* What the child of a thread that was bound by `was` has of that. */
@@ -169,7 +169,7 @@ static __noinline u64 rc_page_ahead(struct rt_work *was, u64 tag)
 	if (slots)
 		node = rt_slot(slots, slot, &listed);
 	bpf_rcu_read_unlock();
-	if (!node || !rs_node_at(rc_tree(), node) || (ruled >> (node & 63) & 1 && !rc_by_rules(node)))
+	if (!node || !rs_node_at(pl_tree(), node) || (ruled >> (node & 63) & 1 && !rc_by_rules(node)))
 		return tag;
 	if (!was->queue)
 		was->back = tag;
@@ -282,7 +282,7 @@ HOOK(rc_execed, struct task_struct *p, s32 old_pid)
 		return 0;
 	th = bpf_task_storage_get(&tags, p, 0, 0);
 	if (th && th->item) {
-		rc_tree();
+		pl_tree();
 		((struct rs_item RS_ARENA *)th->item)->owner2 = (u64)(u32)p->tgid << 32 | (u32)p->pid;
 	}
 	return 0;
@@ -299,7 +299,7 @@ u64 retagged_from;
 static __always_inline int rc_retag(struct task_struct *p, u64 node)
 {
 	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rs_node RS_ARENA *q;
 	struct rs_item RS_ARENA *it;
 	struct rc_thread *th = rc_thread_made(p);
@@ -319,13 +319,13 @@ static __always_inline int rc_retag(struct task_struct *p, u64 node)
 	else if (it && it->owner == owner && it->state != RS_ITEM_FREE && it->queue != q && !rs_queue_promises(t, q, rs_item_asks(it)))
 		answer = -E_NOSPC;
 	else if (it && it->owner == owner && it->state != RS_ITEM_FREE)
-		answer = rc_move(t, it, p, q->index == 1 ? rc_home(t, it) : q, raw, rc_clock(raw));
+		answer = rc_move(t, it, p, q->index == 1 ? rc_home(t, it) : q, raw, pl_clock(raw));
 	else if (q->dying)
 		answer = -E_AGAIN;
 	if (!answer)
 		th->tag.node = node;
 	bound = *(volatile u64 *)&retagged_from;
-	RC_UNLOCK(irq);
+	PLANE_UNLOCK(irq);
 	if (!answer)
 		rc_unbound(p, th, bound);
 	return answer;
@@ -364,7 +364,7 @@ static __always_inline int rc_params_put(struct rs_tree RS_ARENA *t, struct rs_i
 static __always_inline void rc_params_again(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rc_thread *th)
 {
 	if (th->param.weight | th->param.prio | th->param.period_ns)
-		rc_params_put(t, it, &th->param, th->most, rc_clock(scx_bpf_now()));
+		rc_params_put(t, it, &th->param, th->most, pl_clock(scx_bpf_now()));
 }
 
 /*
@@ -374,7 +374,7 @@ static __always_inline void rc_params_again(struct rs_tree RS_ARENA *t, struct r
 static __noinline int rc_params_set(struct task_struct *p, struct rc_param *param, u32 most)
 {
 	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rs_item RS_ARENA *it;
 	struct rc_thread *th = rc_thread_made(p);
 	u64 raw = scx_bpf_now(), owner = (u64)p, ran;
@@ -393,13 +393,13 @@ static __noinline int rc_params_set(struct task_struct *p, struct rc_param *para
 			ran = it->part_ran[0] + it->part_ran[1];
 			it->paid += ran;
 			/* what is left is charged when the step ends */
-			it->paid -= rc_catch_up(t, it, ran, rc_clock(raw));
+			it->paid -= rc_catch_up(t, it, ran, pl_clock(raw));
 		}
-		answer = rc_params_put(t, it, param, most, rc_clock(raw));
+		answer = rc_params_put(t, it, param, most, pl_clock(raw));
 		if (rc_traced() && !answer)
 			rc_trace_param(it);
 	}
-	RC_UNLOCK(irq);
+	PLANE_UNLOCK(irq);
 	if (!answer) {
 		th->param = *param;
 		th->most = most;
@@ -532,7 +532,7 @@ static __noinline int rc_by_rules(u64 node)
  */
 static __noinline s64 rc_by_share(u64 opened, u64 ino, u32 mode)
 {
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rs_node RS_ARENA *q;
 	u64 node;
 
@@ -557,8 +557,8 @@ static __noinline s64 rc_by_share(u64 opened, u64 ino, u32 mode)
  */
 static __noinline int rc_may_promise(struct rc_thread *th, u64 ino)
 {
-	struct rs_tree RS_ARENA *t = rc_tree();
-	u64 node = rc_id(rc_queue(t, rc_tag_now(th)));
+	struct rs_tree RS_ARENA *t = pl_tree();
+	u64 node = pl_id(rc_queue(t, rc_tag_now(th)));
 
 	if (bpf_map_lookup_elem(&uses, &node))
 		return rc_by_rules(node);
@@ -623,7 +623,7 @@ static __always_inline s64 rc_container(u64 opened, u64 ino, u32 mode, int *rule
 /* The running thread goes to a queue: 0, or a negative errno. */
 static __always_inline int rc_go(struct task_struct *me, u64 node)
 {
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rs_item RS_ARENA *it = rc_own(me);
 
 	return it && rc_hop(t, it, me, node) ? 0 : rc_retag(me, node);
@@ -633,7 +633,7 @@ static __always_inline int rc_go(struct task_struct *me, u64 node)
 static __noinline int rc_fcntl_bind(u64 opened, u64 ino, u32 mode, u32 cmd)
 {
 	struct task_struct *me = bpf_get_current_task_btf();
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rt_works *all = rt_works();
 	u64 from, back, before;
 	struct rt_work *w;
@@ -685,7 +685,7 @@ static __noinline int rc_fcntl_bind(u64 opened, u64 ino, u32 mode, u32 cmd)
  */
 static __always_inline int rc_fcntl_any(struct file *file, unsigned int cmd, unsigned long arg, int ret, bool writes)
 {
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rs_item RS_ARENA *it;
 	struct task_struct *me;
 	struct inode *inode;

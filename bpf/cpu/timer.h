@@ -66,7 +66,7 @@ static __always_inline void rc_kick_some(u32 some)
 static int rc_tick(void *map, u32 *key, struct rc_timer *timer)
 {
 	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	u64 wait = 0, raw = scx_bpf_now(), due = 0;
 	u32 some = 0;
 
@@ -88,7 +88,7 @@ static int rc_tick(void *map, u32 *key, struct rc_timer *timer)
 			wait = due - raw;
 		}
 	}
-	RC_UNLOCK(irq);
+	PLANE_UNLOCK(irq);
 late:
 	if (due == 1)
 		rc_kick_some(some);

@@ -74,7 +74,7 @@ RS_FN_VOID(rc_trace_out, (u64 who, u64 node, u64 node2, u64 work), (who, node, n
 
 static __always_inline u64 rc_trace_node_id(struct rs_node RS_ARENA *n)
 {
-	return n ? rc_id(n) : 0;
+	return n ? pl_id(n) : 0;
 }
 
 /* An event of one item; `node2` and `work` by kind (abi.h). */
@@ -222,7 +222,7 @@ RS_FN_VOID(rc_trace_posted, (struct rs_item RS_ARENA *it), (it))
 static __always_inline void rc_remove(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
 {
 	if (rc_traced()) {
-		rc_clock(scx_bpf_now());
+		pl_clock(scx_bpf_now());
 		rc_trace_item(RC_TRACE_REMOVE, 0, it, 0, 0);
 	}
 	rs_remove(t, it);

@@ -28,7 +28,6 @@
 #define RS_AGES 0
 #include "../../sched/core.c"
 #include "abi.h"
-#include "../section.h"
 
 #define RN_ARENA_PAGES 16384
 #define RN_PAGE 4096
@@ -56,11 +55,15 @@
 #define RN_WAKE_LOOKS 1024 /* … among so many */
 #endif
 
-#define E_NOMEM 12
-#define E_BUSY 16
-#define E_INVAL 22
-#define E_TIMEDOUT 110
-#define E_STALE 116
+/* What a batch may cost, and what each of it does (rn_count_steps): 100 instructions each. */
+#ifndef RN_STEPS_MAX
+#define RN_STEPS_MAX 5800 /* 200 us of a CPU of 3 GHz are 6000 */
+#endif
+#define RN_STEPS_NEW 12
+#define RN_STEPS_MOVED 45
+#define RN_STEPS_DELETED 36 /* for each level, as those that follow */
+#define RN_STEPS_CHANGED 5
+#define RN_STEPS_BY_LENGTH 17 /* where a parent looks at its children's first packets */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARENA);
@@ -141,10 +144,26 @@ struct rn_place {
 	u32 bytes;
 };
 
-u32 tree_lock __attribute__((aligned(64)));
-u32 tree_lock_pad[15];
+/*
+ * somebody waited in vain, and nobody has had to wait since: no long wait before the lock is had
+ * again
+ */
+u32 lock_late;
 
-u64 tree_at; /* addresses in the arena; 0 before rn_setup */
+/*
+ * Who waited in vain: a packet that comes is dropped and counted, one is asked for again in a
+ * millisecond, a call answers ETIMEDOUT.
+ */
+#ifndef PLANE_LOCK_NS
+#define PLANE_LOCK_NS 1000000000ULL
+#endif
+#define PLANE_HOPELESS(t) ((void)(t), lock_late)
+#define PLANE_GAVE_UP(t) (lock_late = 1)
+#define PLANE_HAD() (lock_late = 0)
+#define PLANE_SECTION() ((void)0)
+#define PLANE_POSTED() ((void)0)
+#include "../plane.h"
+
 u64 batch_at, queues_at, places_at, flows_at, buckets_at;
 u32 flows_used; /* under the lock, as all that follow */
 u32 flows_wanted; /* a queue is, or was, of class drr: packets come with their flow's hash */
@@ -156,7 +175,6 @@ u32 waiting; /* packets, in all queues */
  * admits no more than RN_PACKETS of such limits.)
  */
 u32 owed;
-u64 clock_max;
 u64 next_ns, next_rem; /* when the rate allows the next packet */
 u64 hold_ns; /* nothing is sent before: next_ns, once that is ahead_ns away */
 /*
@@ -177,20 +195,6 @@ u32 asked; /* no packet waited when the device last asked for one. Under the roo
 /* rn_choose's answer when there is no packet: when to ask again; 0: at the next packet */
 u64 wait_ns;
 
-static __always_inline struct rs_tree RS_ARENA *rn_tree(void)
-{
-	asm volatile("" : : "r"(&arena));
-	return (struct rs_tree RS_ARENA *)tree_at;
-}
-
-/* The most that anybody waits for the lock: 1 s by the clock, and 2^26 looks whatever that says. */
-#ifndef RN_LOCK_NS
-#define RN_LOCK_NS 1000000000ULL
-#endif
-#define RN_LOCK_LOOKS 4096
-#define RN_LOCK_ROUNDS 64
-#define RN_LOCK_MOST 16384
-
 /*
  * the packets are freed, and the tree could not be told: it is before the next one comes (rn_flush)
  */
@@ -208,88 +212,18 @@ enum rn_anew {
 };
 u32 anew;
 u32 anew_at; /* the next slot */
+
+u32 batch_steps; /* of the batch that is carried out: rn_count_steps */
 /*
- * somebody waited in vain, and nobody has had to wait since: no long wait before the lock is had
- * again
+ * the index of a node plus one: a batch is about to delete it, and its item has left the tree in a
+ * section before (rn_away); 0: none. Under the lock
  */
-u32 lock_late;
-
-/*
- * Answers whether we have the lock. Who has it for longer is held up himself (a virtual machine's
- * CPU that does not run), or will never give it back. Who waited leaves then and touches nothing: a
- * packet that comes is dropped and counted, one is asked for again in a millisecond, a call answers
- * ETIMEDOUT. By the clock alone a machine that was stopped for a while would be a time-out, so it
- * takes RN_LOCK_ROUNDS of RN_LOCK_LOOKS looks at least.
- */
-static __noinline int rn_lock_wait(void)
-{
-	u64 from = bpf_ktime_get_ns();
-	int i, k;
-
-	bpf_for(k, 0, RN_LOCK_MOST) {
-		bpf_for(i, 0, RN_LOCK_LOOKS) {
-			if (!*(volatile u32 *)&tree_lock && !__sync_lock_test_and_set(&tree_lock, 1)) {
-				lock_late = 0;
-				return 1;
-			}
-		}
-		if (lock_late || (k >= RN_LOCK_ROUNDS && bpf_ktime_get_ns() - from > RN_LOCK_NS))
-			break;
-	}
-	lock_late = 1;
-	return 0;
-}
-
-static __always_inline int rn_lock(void)
-{
-	if (__sync_lock_test_and_set(&tree_lock, 1) && !rn_lock_wait())
-		return 0;
-	section_begins();
-	return 1;
-}
-
-static __always_inline void rn_unlock_at(u32 line)
-{
-	section_ends(line);
-	RS_RELEASE(tree_lock);
-}
-
-#define rn_unlock() rn_unlock_at(__LINE__)
-
-/* `leave`: what is done where the lock could not be had. */
-#define RN_LOCK(irq, leave)                                                                                              \
-	do {                                                                                                      \
-		bpf_local_irq_save(&irq);                                                                         \
-		if (!rn_lock()) {                                                                                 \
-			bpf_local_irq_restore(&irq);                                                              \
-			leave;                                                                                    \
-		}                                                                                                 \
-	} while (0)
-#define RN_UNLOCK(irq)                                                                                            \
-	do {                                                                                                      \
-		rn_unlock();                                                                                      \
-		bpf_local_irq_restore(&irq);                                                                      \
-	} while (0)
-
+u32 taken_away;
 static __always_inline struct rn_state *rn_state(void)
 {
 	u32 zero = 0;
 
 	return bpf_map_lookup_elem(&state, &zero);
-}
-
-/* Under the lock: time as the tree sees it never goes back. */
-static __always_inline u64 rn_clock(u64 raw)
-{
-	if (rs_before(raw, clock_max))
-		return clock_max;
-	clock_max = raw;
-	return raw;
-}
-
-static __always_inline u64 rn_id(struct rs_node RS_ARENA *n)
-{
-	return (u64)n->gen << 32 | n->index;
 }
 
 static __always_inline struct rn_queue RS_ARENA *rn_queue(struct rs_node RS_ARENA *n)

@@ -75,11 +75,104 @@ RS_FN_VOID(rn_before, (struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b),
 			continue;
 		if (op->a == RN_DRAIN) {
 			rn_item(t, n);
-		} else {
+		} else if (taken_away != n->index + 1) {
 			rn_sent_of(t, n);
 			rn_detach(t, n);
 		}
 	}
+}
+
+/*
+ * What a batch costs in one section of the lock, but for the ends of queues with packets: a weight
+ * or a cap looks at each level of its path. Nobody but the daemon moves nodes: no lock is needed.
+ */
+static __noinline void rn_count_steps(void)
+{
+	struct rs_batch RS_ARENA *b = (struct rs_batch RS_ARENA *)batch_at;
+	struct rs_tree RS_ARENA *t = pl_tree();
+	u32 steps = rs_zero, level = rs_by_length(t) || lengths_asked ? RN_STEPS_BY_LENGTH : RN_STEPS_CHANGED;
+
+	RS_LOOP(i, RS_BATCH_MAX) {
+		struct rs_op RS_ARENA *op = &b->op[i & (RS_BATCH_MAX - 1)];
+
+		if (i >= b->count)
+			break;
+		if (op->code == RS_OP_MOVE)
+			steps += RN_STEPS_MOVED;
+		else if (op->code == RS_OP_CREATE || op->code == RS_OP_DELETE || (u32)op->node >= t->nodes_open)
+			steps += RN_STEPS_NEW;
+		else
+			steps += level * (t->nodes[(u32)op->node & (RS_NODES_MAX - 1)].depth + 1);
+	}
+	batch_steps = steps;
+}
+
+/* The queue with packets that an operation deletes; 0: it deletes none. */
+RS_INLINE struct rs_node RS_ARENA *rn_deleted(struct rs_tree RS_ARENA *t,
+					      struct rs_op RS_ARENA *op)
+{
+	struct rs_node RS_ARENA *n;
+
+	if (op->code != RS_OP_DELETE || op->a == RN_DRAIN)
+		return 0;
+	n = rs_node_at(t, op->node);
+	return n && n->kind == RS_QUEUE && n->runnable ? n : 0;
+}
+
+/*
+ * The first queue with packets that the batch deletes leaves the tree. Its packets wait, and so do
+ * those that come for it, until the batch is carried out, and they are q0's, or is refused, and it
+ * is put back. Nothing of it can be seen but that none of them is sent meanwhile.
+ */
+RS_FN_VOID(rn_take_away, (struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b), (t, b))
+{
+	RS_LOOP(i, b->count) {
+		struct rs_node RS_ARENA *n = rn_deleted(t, &b->op[i & (RS_BATCH_MAX - 1)]);
+
+		if (!n)
+			continue;
+		rn_sent_of(t, n);
+		rn_detach(t, n);
+		taken_away = n->index + 1;
+		break;
+	}
+}
+
+/* It is in the tree again; while everything begins anew, when its packets are woken, or come. */
+RS_FN_VOID(rn_put_back, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 now),
+	   (t, n, now))
+{
+	struct rn_queue RS_ARENA *q = rn_queue(n);
+
+	if (!rn_forgetting() && anew != RN_REMAKE) {
+		rn_attach(t, n, now);
+		return;
+	}
+	n->dying = q->taken - 1;
+	q->taken = 0;
+}
+
+/*
+ * The operation with which a batch is too long for one section, from 1; 0: it is not. Each queue
+ * with packets that is deleted goes twice through the heaps of its path, and as often again where
+ * the batch is refused; of one of them that has been done before (rn_away).
+ */
+RS_FN u32 rn_too_long(struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b)
+{
+	u32 all = batch_steps;
+
+	if (b->count < 2)
+		return 0;
+	RS_LOOP(i, b->count) {
+		struct rs_node RS_ARENA *n = rn_deleted(t, &b->op[i & (RS_BATCH_MAX - 1)]);
+
+		if (!n)
+			continue;
+		all += RN_STEPS_DELETED * (n->depth + 1);
+		if (all > RN_STEPS_MAX)
+			return i + 1;
+	}
+	return all > RN_STEPS_MAX ? b->count : 0;
 }
 
 /*
@@ -135,7 +228,7 @@ RS_FN u32 rn_merge_some(struct rs_tree RS_ARENA *t, u64 id, u32 whole)
 		return 0;
 	more = rn_merge(t, n);
 	if (q->item && q->own.packets)
-		rn_wake(t, q->item, &q->own, rn_clock(bpf_ktime_get_ns()));
+		rn_wake(t, q->item, &q->own, pl_clock(bpf_ktime_get_ns()));
 	return more;
 }
 
@@ -147,7 +240,7 @@ RS_FN u32 rn_merge_some(struct rs_tree RS_ARENA *t, u64 id, u32 whole)
 static __noinline int rn_merges(void)
 {
 	struct rs_batch RS_ARENA *b = (struct rs_batch RS_ARENA *)batch_at;
-	struct rs_tree RS_ARENA *t = rn_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	unsigned long irq;
 	u32 at = rs_zero, more;
 
@@ -158,9 +251,9 @@ static __noinline int rn_merges(void)
 			break;
 		more = 0;
 		if (op->code == RS_OP_DELETE ? op->a != RN_DRAIN : op->code == RS_OP_CLASS && op->a != drr_class) {
-			RN_LOCK(irq, return 0);
+			PLANE_LOCK(irq, return 0);
 			more = rn_merge_some(t, op->node, !anew && !forget_due);
-			RN_UNLOCK(irq);
+			PLANE_UNLOCK(irq);
 		}
 		at += !more;
 	}
@@ -173,15 +266,15 @@ static __noinline int rn_merges(void)
  */
 static __noinline int rn_lengths(void)
 {
-	struct rs_tree RS_ARENA *t = rn_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	unsigned long irq;
 
 	if (!lengths_asked || ((t->mode & RS_MODE_LENGTH) && !lengths_at))
 		return 1;
 	RS_LOOP(i, RS_NODES_MAX / RS_LENGTHS_PIECE + 1) {
-		RN_LOCK(irq, return 0);
+		PLANE_LOCK(irq, return 0);
 		lengths_at = anew || forget_due ? 0 : rs_lengths_some(t, lengths_at);
-		RN_UNLOCK(irq);
+		PLANE_UNLOCK(irq);
 		if (!lengths_at)
 			break;
 	}
@@ -189,45 +282,28 @@ static __noinline int rn_lengths(void)
 }
 
 /*
- * After a batch that changes policies, or before one that did not come to it: the rest of it, a
- * section for each piece (sched/change.c). What is changing sends nothing meanwhile, so nobody
- * takes this CPU from us in between; interrupts do, and all else sends. The device asks again
- * (rn_choose).
+ * A section before a batch, in which the end of a queue with packets is begun where the batch's own
+ * would be too long with it (`take`; rn_too_long lets one such deletion pass); and one after a
+ * batch that was refused, in which it is put back. Answers 0 where the lock could not be had: then
+ * the next batch puts it back.
  */
-static __noinline int rn_changes(void)
+static __noinline int rn_away(u32 take)
 {
+	struct rs_batch RS_ARENA *b = (struct rs_batch RS_ARENA *)batch_at;
+	struct rs_tree RS_ARENA *t = pl_tree();
 	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rn_tree();
-	u32 more = 1;
 
-	if (!t->changes)
+	if (!take && !taken_away)
 		return 1;
-	bpf_preempt_disable();
-	RS_LOOP(i, RS_NODES_MAX) {
-		RN_LOCK(irq, goto out);
-		more = rs_change_some(t);
-		RN_UNLOCK(irq);
-		if (!more)
-			break;
-	}
-out:
-	bpf_preempt_enable();
-	return !more;
-}
-
-/* The same of quanta (sched/quantum.c). */
-static __noinline int rn_quanta(void)
-{
-	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rn_tree();
-
-	RS_LOOP(i, RS_NODES_MAX / RS_QUANTA_PIECE + 1) {
-		if (!t->quanta)
-			break;
-		RN_LOCK(irq, return 0);
-		rs_quantum_some(t);
-		RN_UNLOCK(irq);
-	}
+	PLANE_LOCK(irq, return 0);
+	b->now = pl_clock(bpf_ktime_get_ns());
+	t->progress = rn_progress(b->now);
+	if (taken_away)
+		rn_put_back(t, &t->nodes[(taken_away - 1) & (RS_NODES_MAX - 1)], b->now);
+	taken_away = 0;
+	if (take && !anew && !forget_due)
+		rn_take_away(t, b);
+	PLANE_UNLOCK(irq);
 	return 1;
 }
 
@@ -247,7 +323,8 @@ RS_FN_VOID(rn_after, (struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b), 
 			if (q->gen != op->node >> 32 || !q->taken)
 				continue;
 			if (b->error) {
-				rn_attach(t, n, b->now);
+				if (taken_away != n->index + 1)
+					rn_attach(t, n, b->now);
 			} else {
 				rn_set_room(q, 0);
 				rn_hand_over(t, q, b->now);
@@ -284,7 +361,7 @@ static __always_inline void rn_note(struct rs_tree RS_ARENA *t, struct rn_state 
 RN_CALL(rn_edit)
 {
 	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rn_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rs_batch RS_ARENA *b = (struct rs_batch RS_ARENA *)batch_at;
 	struct rn_state *s = rn_state();
 	struct rn_io *in = rn_io();
@@ -313,32 +390,45 @@ RN_CALL(rn_edit)
 	b->count = count;
 	b->failed = 0;
 	b->error = rn_room(b);
-	if (!b->error && (!rn_anew(RN_WHOLE) || !rn_changes() || !rn_merges() || !rn_lengths()))
+	if (!b->error && (!rn_anew(RN_WHOLE) || !pl_changes() || !rn_merges() || !rn_lengths()))
+		return rn_late(c);
+	rn_count_steps();
+	if (!b->error && !rn_away(batch_steps > RN_STEPS_MAX - RN_STEPS_DELETED * RS_DEPTH_MAX))
 		return rn_late(c);
 	bpf_for(tries, 0, RN_POOL_TRIES) {
 		if (b->error && (!tries || b->error != RS_ENOSPC || !rn_pool_more()))
 			break;
-		RN_LOCK(irq, return rn_late(c));
+		PLANE_LOCK(irq, return rn_late(c));
 		if (anew || forget_due) { /* the device's queue was reset just now */
-			RN_UNLOCK(irq);
+			PLANE_UNLOCK(irq);
 			if (!rn_anew(RN_WHOLE))
 				return rn_late(c);
 			continue;
 		}
 		rn_room_told(t);
-		b->now = rn_clock(raw);
+		b->now = pl_clock(raw);
 		t->progress = rn_progress(b->now);
-		rn_before(t, b);
-		rs_edit(t, b);
+		b->failed = rn_too_long(t, b);
+		if (b->failed) {
+			b->failed--;
+			b->error = RS_E2BIG;
+		} else {
+			rn_before(t, b);
+			rs_edit(t, b);
+		}
 		rn_after(t, b);
+		if (!b->error)
+			taken_away = 0;
 		rn_note(t, s);
-		RN_UNLOCK(irq);
+		PLANE_UNLOCK(irq);
 		if (!b->error)
 			break;
 	}
+	if (!rn_away(0))
+		return rn_late(c);
 	/* The batch is in effect: what is left of it, if anything, comes before the next. */
-	rn_changes();
-	rn_quanta();
+	pl_changes();
+	pl_quanta();
 	RS_LOOP(i, RS_BATCH_MAX) {
 		if (i >= count)
 			break;
@@ -355,8 +445,8 @@ static __always_inline void rn_node_read(struct rs_node RS_ARENA *n, struct rn_n
 	struct rn_queue RS_ARENA *q = rn_queue(n);
 	u32 there = n->kind == RS_QUEUE && q->gen == n->gen, sending = wire && n->nsvc;
 
-	out->id = rn_id(n);
-	out->parent = n->parent ? rn_id(n->parent) : 0;
+	out->id = pl_id(n);
+	out->parent = n->parent ? pl_id(n->parent) : 0;
 	/* Counters are of packets that were handed to the link, sent or not. */
 	out->service = n->service + (sending ? wire_bytes : 0);
 	out->service_base = n->service_base;
@@ -384,7 +474,7 @@ static __always_inline void rn_node_read(struct rs_node RS_ARENA *n, struct rn_n
 RN_CALL(rn_sample)
 {
 	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rn_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rn_state *s = rn_state();
 	struct rn_io *out = rn_io();
 	u32 got = rs_zero, first = c->first, n = 0;
@@ -393,7 +483,7 @@ RN_CALL(rn_sample)
 		c->answer = -E_INVAL;
 		return 0;
 	}
-	RN_LOCK(irq, return rn_late(c));
+	PLANE_LOCK(irq, return rn_late(c));
 	RS_LOOP(i, RN_SAMPLES_MAX) {
 		u32 at = first + i;
 
@@ -408,7 +498,7 @@ RN_CALL(rn_sample)
 	if (first + n > t->nodes_used)
 		n = t->nodes_used - first;
 	rn_note(t, s);
-	RN_UNLOCK(irq);
+	PLANE_UNLOCK(irq);
 	c->count = got;
 	c->first = first + n;
 	c->what = t->nodes_used;
@@ -420,7 +510,7 @@ RN_CALL(rn_sample)
 RN_CALL(rn_sample_one)
 {
 	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rn_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rn_state *s = rn_state();
 	struct rn_io *out = rn_io();
 	struct rs_node RS_ARENA *n;
@@ -431,14 +521,14 @@ RN_CALL(rn_sample_one)
 		c->answer = -E_INVAL;
 		return 0;
 	}
-	RN_LOCK(irq, return rn_late(c));
+	PLANE_LOCK(irq, return rn_late(c));
 	n = rs_node_at(t, id);
 	if (n)
 		rn_node_read(n, &out->node[0], s);
 	else
 		answer = -E_STALE;
 	rn_note(t, s);
-	RN_UNLOCK(irq);
+	PLANE_UNLOCK(irq);
 	c->answer = answer;
 	return 0;
 }
@@ -446,7 +536,7 @@ RN_CALL(rn_sample_one)
 /* The counters of io->node[i] are added to those of that node here, if it is there. */
 RS_FN_VOID(rn_add, (u32 i), (i))
 {
-	struct rs_tree RS_ARENA *t = rn_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rn_io *in = rn_io();
 	struct rn_queue RS_ARENA *q;
 	struct rs_node RS_ARENA *n;
@@ -488,7 +578,7 @@ RN_CALL(rn_carry)
 		c->answer = -E_INVAL;
 		return 0;
 	}
-	RN_LOCK(irq, return rn_late(c));
+	PLANE_LOCK(irq, return rn_late(c));
 	if (s->follows != first + 1) {
 		answer = -E_STALE;
 		count = 0;
@@ -500,7 +590,7 @@ RN_CALL(rn_carry)
 			break;
 		rn_add(i);
 	}
-	RN_UNLOCK(irq);
+	PLANE_UNLOCK(irq);
 	c->answer = answer;
 	return 0;
 }
@@ -509,7 +599,7 @@ RN_CALL(rn_carry)
 RN_CALL(rn_do)
 {
 	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rn_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rn_state *s = rn_state();
 	struct rs_node RS_ARENA *n;
 	u64 raw = bpf_ktime_get_ns(), id = c->node, a = c->a, b = c->b;
@@ -542,11 +632,11 @@ RN_CALL(rn_do)
 		c->answer = 0;
 		return 0;
 	}
-	RN_LOCK(irq, return rn_late(c));
+	PLANE_LOCK(irq, return rn_late(c));
 	switch (what) {
 	case RN_RATE: {
 		/* What is owed (rn_next: at most a packet and RN_AHEAD) is paid at the new rate. */
-		u64 now = rn_clock(raw), owed_ns = rs_before(now, next_ns) ? next_ns - now : 0;
+		u64 now = pl_clock(raw), owed_ns = rs_before(now, next_ns) ? next_ns - now : 0;
 
 		if (owed_ns && link_rate && a) {
 			next_ns = now + owed_ns * link_rate / a;
@@ -601,7 +691,7 @@ RN_CALL(rn_do)
 	default:
 		answer = -E_INVAL;
 	}
-	RN_UNLOCK(irq);
+	PLANE_UNLOCK(irq);
 	c->answer = answer;
 	return 0;
 }

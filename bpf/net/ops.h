@@ -32,12 +32,12 @@ int RN_OP(rn_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff
 
 	if (flows_wanted)
 		hash = 1ULL << 32 | bpf_skb_get_hash(skb);
-	if (s && (!rn_forgetting() || rn_anew(RN_WHOLE)) && rn_lock()) {
+	if (s && (!rn_forgetting() || rn_anew(RN_WHOLE)) && pl_lock()) {
 		rn_coming();
 		slot = rn_admit(id, bytes, (u64)s->limit_bytes << 32 | s->limit_packets, hash);
 		if (!slot && rn_crowded())
 			s->no_room++;
-		rn_unlock();
+		pl_unlock();
 	}
 	p = slot ? rn_packet(slot) : 0;
 	if (!p) {
@@ -80,14 +80,14 @@ struct sk_buff *RN_OP(rn_dequeue, struct Qdisc *sch)
 		}
 		return 0;
 	}
-	if (!rn_lock()) {
+	if (!pl_lock()) {
 		timer_ns = 0;
 		bpf_qdisc_watchdog_schedule(sch, now + 1000000, 0);
 		return 0;
 	}
 	slot = rn_choose(now);
 	wait = wait_ns;
-	rn_unlock();
+	pl_unlock();
 	if (!slot) {
 		if (wait) {
 			timer_ns = 0;

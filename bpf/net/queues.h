@@ -84,7 +84,8 @@ RS_FN_PTR(struct rs_item RS_ARENA, rn_item, (struct rs_tree RS_ARENA *t, struct 
 
 	rn_fresh(n);
 	it = q->item;
-	if (it)
+	/* It has none while a batch deletes it. */
+	if (it || q->taken)
 		return (u64)it;
 	it = rs_item_alloc(t);
 	if (!it)
@@ -238,8 +239,8 @@ RS_INLINE void rn_sent_of(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n
 /* A packet comes: if none waited, the link may have asked for one since it got the last. */
 RS_INLINE void rn_coming(void)
 {
-	if (wire && !waiting && (link_rate ? !rs_before(rn_clock(bpf_ktime_get_ns()), hold_ns) : asked))
-		rn_sent(rn_tree());
+	if (wire && !waiting && (link_rate ? !rs_before(pl_clock(bpf_ktime_get_ns()), hold_ns) : asked))
+		rn_sent(pl_tree());
 }
 
 /*
@@ -263,7 +264,7 @@ RS_FN u32 rn_progress(u64 now)
  */
 RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 hash)
 {
-	struct rs_tree RS_ARENA *t = rn_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rn_queue RS_ARENA *q;
 	struct rn_place RS_ARENA *p;
 	struct rs_node RS_ARENA *n;
@@ -290,7 +291,7 @@ RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 hash)
 	if (!flow && q->merging)
 		by_flow = 0;
 	l = !by_flow ? &q->own : flow ? &rn_flow(flow->index)->list : 0;
-	if (it && !rn_full(q, l, bytes, rn_limit_packets(n, limits), rn_limit_bytes(q, limits >> 32))) {
+	if ((it || q->taken) && !rn_full(q, l, bytes, rn_limit_packets(n, limits), rn_limit_bytes(q, limits >> 32))) {
 		if (by_flow && !flow) {
 			flow = rn_flow_new(t, n, hash);
 			/*
@@ -326,9 +327,10 @@ RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 hash)
 	waiting++;
 	if (q->packets <= q->room)
 		owed--;
-	if (it->state != RS_IDLE && !(t->mode & RS_MODE_ARRIVALS))
+	/* A queue that is taken away is woken, or its packets are q0's, when its batch has ended. */
+	if (!it || (it->state != RS_IDLE && !(t->mode & RS_MODE_ARRIVALS)))
 		return slot;
-	now = rn_clock(bpf_ktime_get_ns());
+	now = pl_clock(bpf_ktime_get_ns());
 	if (rs_by_length(t))
 		t->progress = rn_progress(now);
 	if ((t->mode & RS_MODE_ARRIVALS) && !t->poison)
@@ -344,7 +346,7 @@ RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 hash)
  */
 RS_FN u32 rn_choose_any(void)
 {
-	struct rs_tree RS_ARENA *t = rn_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 
 	RS_LOOP(i, t->nodes_used) {
 		struct rs_node RS_ARENA *n = &t->nodes[i & (RS_NODES_MAX - 1)];
@@ -393,9 +395,9 @@ RS_INLINE u32 rn_serve(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, 
  */
 RS_FN u32 rn_choose(u64 raw)
 {
-	struct rs_tree RS_ARENA *t = rn_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	struct rs_item RS_ARENA *it;
-	u64 now = rn_clock(raw);
+	u64 now = pl_clock(raw);
 	u32 slot;
 
 	wait_ns = 0;
@@ -406,7 +408,7 @@ RS_FN u32 rn_choose(u64 raw)
 		it = rs_pick(t, 0, now);
 		if (!it) {
 			wait_ns = t->next_ns;
-			if ((t->changes || anew) && (!wait_ns || rs_before(now + RN_AGAIN_NS, wait_ns)))
+			if ((t->changes || anew || taken_away) && (!wait_ns || rs_before(now + RN_AGAIN_NS, wait_ns)))
 				wait_ns = now + RN_AGAIN_NS; /* the daemon's calls cannot wake the device */
 			return 0;
 		}
@@ -452,12 +454,13 @@ RS_FN_VOID(rn_attach, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u
 {
 	struct rn_queue RS_ARENA *q = rn_queue(n);
 	struct rs_item RS_ARENA *it;
+	u32 taken = q->taken;
 
-	if (!q->taken)
+	if (!taken)
 		return;
-	it = rn_item(t, n);
-	n->dying = q->taken - 1;
 	q->taken = 0;
+	it = rn_item(t, n);
+	n->dying = taken - 1;
 	if (it && q->packets)
 		rn_wake(t, it, &q->own, now);
 }
@@ -492,7 +495,7 @@ RS_FN_VOID(rn_hand_over, (struct rs_tree RS_ARENA *t, struct rn_queue RS_ARENA *
  */
 RS_FN_VOID(rn_anew_begin, (u32 how), (how))
 {
-	struct rs_tree RS_ARENA *t = rn_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 
 	rn_sent(t);
 	rs_tree_reset_begin(t);
@@ -514,7 +517,7 @@ RS_FN_VOID(rn_anew_begin, (u32 how), (how))
 /* A piece of the queues has nothing any more, nor have their flows. */
 RS_FN u32 rn_clear_some(u32 at)
 {
-	struct rs_tree RS_ARENA *t = rn_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 
 	RS_LOOP(i, RN_CLEAR_PIECE) {
 		struct rn_queue RS_ARENA *q = rn_queue(&t->nodes[at & (RS_NODES_MAX - 1)]);
@@ -539,7 +542,7 @@ RS_FN u32 rn_clear_some(u32 at)
 /* Of a piece of the queues those with packets of their own are woken. */
 RS_FN u32 rn_wake_queues(u32 at, u64 now)
 {
-	struct rs_tree RS_ARENA *t = rn_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	u32 few = rs_zero;
 
 	RS_LOOP(i, RN_WAKE_LOOKS) {
@@ -564,7 +567,7 @@ RS_FN u32 rn_wake_queues(u32 at, u64 now)
 /* And of a piece of the items the flows; one without packets ends. */
 RS_FN u32 rn_wake_flows(u32 at, u64 now)
 {
-	struct rs_tree RS_ARENA *t = rn_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	u32 few = rs_zero;
 
 	RS_LOOP(i, RN_WAKE_LOOKS) {
@@ -596,7 +599,7 @@ RS_FN u32 rn_wake_flows(u32 at, u64 now)
  */
 RS_FN_VOID(rn_anew_some, (u64 now), (now))
 {
-	struct rs_tree RS_ARENA *t = rn_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 	u32 at = anew_at;
 
 	switch (anew) {
@@ -640,7 +643,7 @@ static __noinline int rn_anew(u32 how)
 	u32 more;
 
 	RS_LOOP(i, RN_ANEW_MOST) {
-		RN_LOCK(irq, return 0);
+		PLANE_LOCK(irq, return 0);
 		if (forget_due)
 			how = RN_FORGET;
 		if (how) {
@@ -648,10 +651,10 @@ static __noinline int rn_anew(u32 how)
 			forget_due = 0;
 			how = RN_WHOLE;
 		} else if (anew) {
-			rn_anew_some(rn_clock(bpf_ktime_get_ns()));
+			rn_anew_some(pl_clock(bpf_ktime_get_ns()));
 		}
 		more = anew;
-		RN_UNLOCK(irq);
+		PLANE_UNLOCK(irq);
 		if (!more)
 			break;
 	}

@@ -127,7 +127,7 @@ static __noinline int rn_commit_nodes(u32 nodes, u32 flows)
 /* So much of the pool is free. */
 static __noinline int rn_commit_pool(u64 free)
 {
-	struct rs_tree RS_ARENA *t = rn_tree();
+	struct rs_tree RS_ARENA *t = pl_tree();
 
 	return rn_commit(RN_POOL, t->pool + free - parts[RN_POOL].at);
 }

@@ -13,24 +13,22 @@
  * what is refused costs its queue nothing.
  */
 
-/* Whether `count` packets may come in now. Without a rate, always. */
-static __always_inline bool rv_eligible(struct rv_node *n, u32 count)
+/* Whether `count` packets may come in now. */
+static __always_inline bool rv_eligible(struct bpf_spin_lock *lock, u64 *eligible, u64 period,
+					u64 credit, u32 count)
 {
-	u64 begin, now;
+	u64 begin, now = bpf_ktime_get_ns() * RV_TICKS_NS;
 	bool may;
 
-	if (!n->period)
-		return true;
-	now = bpf_ktime_get_ns() * RV_TICKS_NS;
-	bpf_spin_lock(&n->lock);
-	may = now >= n->eligible;
+	bpf_spin_lock(lock);
+	may = now >= *eligible;
 	if (may) {
-		begin = now > n->credit ? now - n->credit : 0;
-		if (begin < n->eligible)
-			begin = n->eligible;
-		n->eligible = begin + count * n->period;
+		begin = now > credit ? now - credit : 0;
+		if (begin < *eligible)
+			begin = *eligible;
+		*eligible = begin + count * period;
 	}
-	bpf_spin_unlock(&n->lock);
+	bpf_spin_unlock(lock);
 	return may;
 }
 

@@ -22,13 +22,14 @@ struct rv_fragment {
 
 #define RV_FRAGMENT_NS 30000000000ULL
 
-enum rv_why { RV_CAME, RV_WAS_FULL, RV_WAS_OVER };
+enum rv_why { RV_CAME, RV_WAS_FULL, RV_WAS_OVER, RV_WAS_RULED_OUT };
 
 struct rv_way {
 	u64 node; /* packed handle */
 	u64 at; /* when the first came */
 	u32 why; /* it came in, or not */
-	u32 surely; /* it was surely its socket's */
+	u16 surely; /* it was surely its socket's */
+	u16 limit; /* of the rule about who sent it; RV_NO_RULE: there is none */
 };
 
 /* As many as the kernel puts together at once, of 1500 bytes each (ipfrag_high_thresh, 4 MiB). */

@@ -8,7 +8,7 @@
  *   rv_tcx   behind the driver and GRO, at every interface (Linux 6.6);
  *   rv_xdp   in the driver, before a packet has memory of its own.
  *
- * What is not dropped goes on as it came.
+ * What is not dropped goes on as it came. Rules about who comes (rules.h) are asked first.
  */
 #include "../kernel.h"
 #include "../tag/nodes.h"
@@ -18,6 +18,7 @@
 #include "packet.h"
 #include "admit.h"
 #include "find.h"
+#include "rules.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -36,10 +37,15 @@ struct {
 static __always_inline struct rv_node *rv_entrance(u64 node)
 {
 	u32 key = (u32)node & (RT_NODES_MAX - 1);
-	struct rv_node *n = bpf_map_lookup_elem(&entrances, &key);
+	struct rv_node *n;
 
-	return n && node && n->generation == node >> 32 ? n : 0;
+	if (!node)
+		return 0;
+	n = bpf_map_lookup_elem(&entrances, &key);
+	return n && n->generation == node >> 32 ? n : 0;
 }
+
+#include "droppers.h"
 
 static __always_inline void rv_count(enum rv_whose whose, u32 packets)
 {
@@ -65,19 +71,40 @@ struct rv_arrival {
 	u16 type;
 };
 
-/* The queue of a packet that some socket may have, and whether that has room. */
-static __always_inline enum rv_whose rv_judge(void *ctx, struct rv_arrival *a,
-					      struct rv_packet *is, struct rv_way *way)
+/*
+ * Whether an interface forwards what is not for this machine. bpf_fib_lookup() asks the same first,
+ * and costs a tenth of all that is done here for a packet.
+ */
+static __always_inline bool rv_forwards(struct net_device *dev, u8 version)
 {
-	enum rv_route route = rv_route(ctx, a->ifindex, is);
+	struct in_device *v4;
+	struct inet6_dev *v6;
+
+	if (version == 4) {
+		v4 = dev->ip_ptr;
+		return v4 && v4->cnf.data[0];
+	}
+	v6 = dev->ip6_ptr;
+	return v6 && v6->cnf.forwarding;
+}
+
+/* The queue of a packet that some socket may have, and whether that has room. */
+static __always_inline enum rv_whose rv_judge(void *ctx, struct net_device *dev,
+					      struct rv_arrival *a, struct rv_packet *is,
+					      struct rv_way *way)
+{
+	enum rv_route route = RV_NO_ROUTER;
 	struct bpf_sock *sk;
 
+	if (rv_forwards(dev, is->version))
+		route = rv_route(ctx, a->ifindex, is);
 	if (route == RV_AWAY)
 		return RV_FORWARDED;
 	sk = rv_socket(ctx, is);
 	if (!sk)
 		return RV_NOBODYS;
-	way->node = rv_tag(sk);
+	if (!rv_entrance(way->node))
+		way->node = rv_tag(sk);
 	way->surely = rv_surely(sk, route);
 	if (way->surely && rv_full(sk, is->protocol, is->opens, a->size))
 		way->why = RV_WAS_FULL;
@@ -90,11 +117,13 @@ static __always_inline enum rv_whose rv_judge(void *ctx, struct rv_arrival *a,
 }
 
 /* Whether the packet may go on. */
-static __always_inline bool rv_comes(void *ctx, bool xdp, struct rv_arrival *a)
+static __always_inline bool rv_comes(void *ctx, struct net_device *dev, bool xdp,
+				     struct rv_arrival *a)
 {
 	struct rv_packet is = { .large = a->packets > 1 };
 	struct rv_fragment key = {};
-	struct rv_way *known, way = {};
+	struct rv_way *known, way = { .limit = RV_NO_RULE };
+	struct rv_rule *rule;
 	enum rv_whose whose = rv_read(ctx, xdp, a->ip, a->type, &is);
 	struct rv_node *n;
 	u64 now = 0;
@@ -107,19 +136,31 @@ static __always_inline bool rv_comes(void *ctx, bool xdp, struct rv_arrival *a)
 		known = bpf_map_lookup_elem(&fragments, &key);
 		if (known && now - known->at < RV_FRAGMENT_NS)
 			way = *known;
-	} else if (whose == RV_QUEUES) {
-		whose = rv_judge(ctx, a, &is, &way);
-		way.at = now;
 	}
+	/* Only the first of its fragments has ports. */
+	rule = way.at ? 0 : rv_ruled(&is);
+	if (rule) {
+		way.limit = rule->limit;
+		way.node = rule->node;
+	}
+	if (way.limit != RV_NO_RULE &&
+	    !rv_lets_in(way.limit, a->packets, a->bytes, way.why == RV_WAS_RULED_OUT))
+		way.why = RV_WAS_RULED_OUT;
+	if (whose == RV_QUEUES && !is.later && way.why == RV_CAME)
+		whose = rv_judge(ctx, dev, a, &is, &way);
 	n = whose == RV_QUEUES ? rv_entrance(way.node) : 0;
-	if (n && way.surely && way.why == RV_CAME && !rv_eligible(n, a->packets))
+	if (n && n->period && way.surely && way.why == RV_CAME &&
+	    !rv_eligible(&n->lock, &n->eligible, n->period, n->credit, a->packets))
 		way.why = RV_WAS_OVER;
 	if (is.part && !is.later) {
-		if (n)
+		way.at = now;
+		if (n || way.why == RV_WAS_RULED_OUT)
 			bpf_map_update_elem(&fragments, &key, &way, BPF_ANY);
 		else
 			bpf_map_delete_elem(&fragments, &key);
 	}
+	if (way.why == RV_WAS_RULED_OUT)
+		return false;
 	if (!n) {
 		/* nobody's, or a fragment whose first is not known */
 		rv_count(whose == RV_QUEUES ? RV_SHARED : whose, a->packets);
@@ -133,6 +174,8 @@ static __always_inline bool rv_comes(void *ctx, bool xdp, struct rv_arrival *a)
 		__sync_fetch_and_add(&n->packets, a->packets);
 		__sync_fetch_and_add(&n->bytes, a->bytes);
 	}
+	if (way.why != RV_CAME)
+		rv_note_dropper(way.node, &is, a->packets);
 	return way.why == RV_CAME;
 }
 
@@ -159,7 +202,7 @@ int rv_tcx(struct __sk_buff *skb)
 		rv_count(whose, a.packets);
 		return TCX_NEXT;
 	}
-	return rv_comes(skb, false, &a) ? TCX_NEXT : TCX_DROP;
+	return rv_comes(skb, packet->dev, false, &a) ? TCX_NEXT : TCX_DROP;
 }
 
 SEC("xdp.frags")
@@ -198,7 +241,7 @@ int rv_xdp(struct xdp_md *ctx)
 		return XDP_PASS;
 	}
 	a.type = ethernet.type;
-	return rv_comes(ctx, true, &a) ? XDP_PASS : XDP_DROP;
+	return rv_comes(ctx, buffer->rxq->dev, true, &a) ? XDP_PASS : XDP_DROP;
 }
 
 SEC("syscall")
@@ -206,6 +249,7 @@ int rv_call(struct rv_call *c)
 {
 	u32 key = (u32)c->node & (RT_NODES_MAX - 1);
 	struct rv_node *n = bpf_map_lookup_elem(&entrances, &key);
+	u64 node = c->node; /* a key has to stand on the stack */
 
 	c->answer = -E_INVAL;
 	if (!n || (u32)c->node >= RT_NODES_MAX)
@@ -242,12 +286,14 @@ int rv_call(struct rv_call *c)
 	switch (c->what) {
 	case RV_CALL_DROP:
 		n->generation = 0;
+		bpf_map_delete_elem(&droppers, &node);
 		return 0;
 	case RV_CALL_TUNE:
 		c->answer = rv_tune(n, c);
 		return 0;
 	case RV_CALL_RESET:
 		n->packets = n->bytes = n->full = n->over = 0;
+		bpf_map_delete_elem(&droppers, &node);
 		return 0;
 	}
 	c->answer = -E_INVAL;
@@ -265,4 +311,13 @@ const u32 rv_layout[] SEC(".rodata.layout") = {
 	sizeof(struct rv_call),
 	__builtin_offsetof(struct rv_call, node),
 	RV_TICKS_NS,
+	sizeof(struct rv_limit),
+	__builtin_offsetof(struct rv_limit, packets),
+	sizeof(struct rv_rule),
+	__builtin_offsetof(struct rv_rule, complement),
+	sizeof(struct rv_edge),
+	sizeof(struct rv_table),
+	__builtin_offsetof(struct rv_table, rule),
+	sizeof(struct rv_droppers),
+	__builtin_offsetof(struct rv_droppers, of),
 };

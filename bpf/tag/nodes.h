@@ -18,16 +18,7 @@
 
 #define RT_Q0 (1ULL << 32 | 1)
 
-#define E_NOENT 2
-#define E_SRCH 3
-#define E_BADF 9
-#define E_ACCES 13
-#define E_XDEV 18
-#define E_ISDIR 21
-#define E_INVAL 22
-#define E_NOSPC 28
-#define E_OPNOTSUPP 95
-#define E_STALE 116
+#include "../errors.h"
 
 #define RT_AF_INET 2
 #define RT_AF_INET6 10

@@ -10,27 +10,7 @@
  * ports are not known, and only rules without ports fit.
  */
 
-#define RT_IPV4 0x0800
-#define RT_IPV6 0x86dd
-#define RT_HDR_START_NET 1
-/* extension headers that are skipped; behind more nothing is known but the addresses */
-#define RT_V6_HEADERS 8
-
-/* The headers of IP, as they stand in a packet. */
-struct rt_head4 {
-	u8 first, tos;
-	u16 length, id, fragment;
-	u8 ttl, protocol;
-	u16 check;
-	u32 from, to;
-};
-
-struct rt_head6 {
-	u32 first;
-	u16 length;
-	u8 next, hops;
-	u64 from[2], to[2];
-};
+#include "../ip.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
@@ -163,10 +143,13 @@ static __always_inline bool rt_read_packet(struct __sk_buff *skb, struct rt_pack
  * The first rule of the table that fits and whose queue is there and takes packets: its handle,
  * or 0.
  */
-static __noinline u64 rt_first_fit(struct rt_packet_table *table, struct rt_packet *is, u32 resource)
+__noinline u64 rt_first_fit(struct rt_packet_table *table, struct rt_packet *is, u32 resource)
 {
-	u32 i, count = table->count;
+	u32 i, count;
 
+	if (!table || !is)
+		return 0;
+	count = table->count;
 	for (i = 0; i < RT_PACKET_RULES_MAX; i++) {
 		struct rt_packet_rule *r;
 		struct rt_node *n;

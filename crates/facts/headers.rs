@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use crate::call::{self, ThreadPage, ThreadParam};
 use crate::tag::{self, Slot, rules};
 use crate::tree::{self, RsBatch, RsOp};
-use crate::{cpu, fuse, ino, net, receive};
+use crate::{cpu, fuse, ino, listen, net, receive};
 
 /// What the headers want to know before.
 const TYPES: &str = "#include <stddef.h>\n#include <stdint.h>\n\
@@ -131,6 +131,11 @@ fn an_entrance_is_that_of_its_programs() {
         ),
         ""
     );
+}
+
+#[test]
+fn listeners_are_those_of_their_program() {
+    assert_eq!(differences(&["bpf/listen/abi.h"], &wanted(&[listen::IN_C])), "");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Compiles the programs of the full CPU driver (`bpf/cpu`, with `sched/` in them), of a link
-//! (`bpf/net`, the same), of its entrance (`bpf/receive`) and of the tags (`bpf/tag`) with clang-22
-//! and hands the object files to `cpu::full`, `net::full`, `receive` and `tag`. Other releases of clang mis-compile arena code in larger
+//! (`bpf/net`, the same), of its entrance (`bpf/receive`), of listeners (`bpf/listen`) and of the
+//! tags (`bpf/tag`) with clang-22 and hands the object files to `cpu::full`, `net::full`,
+//! `receive`, `listen` and `tag`. Other releases of clang mis-compile arena code in larger
 //! programs.
 //!
 //! An object is kept under the hash of all that it is made of, beside the profiles of the target
@@ -13,7 +14,8 @@ use std::process::{Command, exit};
 use std::{env, fs, io};
 
 /// What the programs are made of, besides libbpf's headers.
-const SOURCES: [&str; 6] = ["bpf", "bpf/cpu", "bpf/net", "bpf/receive", "bpf/tag", "sched"];
+const SOURCES: [&str; 7] =
+    ["bpf", "bpf/cpu", "bpf/listen", "bpf/net", "bpf/receive", "bpf/tag", "sched"];
 
 fn fail(why: &str) -> ! {
     println!("cargo::error={why}");
@@ -50,6 +52,7 @@ fn main() {
         ("net", "net", &[]),
         ("tag", "tag", &[]),
         ("receive", "receive", &[]),
+        ("listen", "listen", &[]),
     ] {
         compile(&root, &out, name, object, options);
     }

@@ -112,7 +112,8 @@ class HalfRun:
             if after > before:
                 spread = plan.round_s(site, n, self.work_s, reserved)
                 self.clients.append(Clients(self.sites[site], after - before, self.client_cpus,
-                                            min(spread, self.plan.settle_s_max / 2)))
+                                            min(spread, self.plan.settle_s_max / 2),
+                                            self.half.clients_prefix()))
 
     def _settle_s(self, n: int) -> float:
         longest = max(plan.round_s(site, n, self.work_s, isinstance(self.half, Reservations))

@@ -41,9 +41,9 @@ class Topology:
     """The servers' interface, a bridge beyond it, and behind that a name space for each company's
     clients."""
 
-    def __init__(self) -> None:
+    def __init__(self, sites: int = plan.SITES) -> None:
         self.switch = f"rsvl{os.getpid()}"
-        self.spaces = [f"{self.switch}c{site + 1}" for site in range(plan.SITES)]
+        self.spaces = [f"{self.switch}c{site + 1}" for site in range(sites)]
 
     def __enter__(self) -> "Topology":
         for space in (self.switch, *self.spaces):
@@ -64,6 +64,13 @@ class Topology:
         for space in (*self.spaces, self.switch):
             subprocess.run(["ip", "netns", "del", space], check=False)
         subprocess.run(["ip", "link", "del", DEV], stderr=subprocess.DEVNULL, check=False)
+
+
+def first_come() -> None:
+    """The baseline: a first-come queue below a token bucket."""
+    tool(f"tc qdisc add dev {DEV} root handle 1: "
+         f"tbf rate {RATE_MBIT}mbit burst 100000 limit 10000000")
+    tool(f"tc qdisc add dev {DEV} parent 1:1 pfifo limit 1000")
 
 
 def received(clients: Clients) -> int:
@@ -95,8 +102,7 @@ def half_run(half: str, reserv: Callable[..., Any], reserv_program: str, points:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reserv-link-", dir="/run")))
         scratch.chmod(0o755)
         if half == BASELINE:
-            tool(f"tc qdisc add dev {DEV} root handle 1: tbf rate {RATE_MBIT}mbit burst 100000 limit 10000000")
-            tool(f"tc qdisc add dev {DEV} parent 1:1 pfifo limit 1000")
+            first_come()
         else:
             # The CPU is not what is short here; its stock driver is there at once.
             reserv("up", "--driver", "stock", "--net", DEV, "--rate", f"{RATE_MBIT}mbit")

@@ -17,6 +17,8 @@ REQUESTS = {"apache": RANDOM_NUMBERS, "nginx": "a request compresses a page of 3
 #: Weight of each site's queue q1..q4, and of q0, which serves everything else (Eclipse/BSD §4: 0.24 and 0.04).
 SITE_WEIGHT = 24
 Q0_WEIGHT = 4
+#: Where the clients are: on machines of their own, as it were, so that what they use is not q0's.
+CLIENTS_QUEUE, CLIENTS_WEIGHT = "clients", 100
 #: Clients that site 1 keeps all the time.
 SITE1_CLIENTS = 8
 #: Processes that a server has beyond the most clients that it can get, so that they are never the limit.

@@ -78,6 +78,9 @@ class Baseline:
         del site
         return []
 
+    def clients_prefix(self) -> tuple[str, ...]:
+        return ()
+
     def counters(self) -> dict[str, Any] | None:
         return None
 
@@ -134,6 +137,7 @@ class Reservations:
         self._up = True
         names = plan.reserved_names(self.one_server)
         self._call("mk", *(["--container"] if self.one_server else []), *names, "--share", str(plan.SITE_WEIGHT))
+        self._call("mk", plan.CLIENTS_QUEUE, "--share", str(plan.CLIENTS_WEIGHT))
         self._call("set", "q0", f"share={plan.Q0_WEIGHT}")
         weights = ", ".join(f"{name} {plan.SITE_WEIGHT}" for name in names)
         return [f"weights in /reserv/cpu: {weights}, q0 {plan.Q0_WEIGHT}"]
@@ -143,6 +147,9 @@ class Reservations:
 
     def prefix(self, site: int) -> list[str]:
         return [str(self.reserv), "run", "--cpu", f"q{site + 1}", "--"]
+
+    def clients_prefix(self) -> tuple[str, ...]:
+        return (str(self.reserv), "run", "--cpu", plan.CLIENTS_QUEUE, "--")
 
     def counters(self) -> dict[str, Any]:
         """What the scheduler itself has counted for each queue: its `stat` file as it reads. Kept

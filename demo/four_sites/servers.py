@@ -66,7 +66,7 @@ ReservEngine {engine}
 VIRTUAL_HOST = """\
 <VirtualHost {address}:{port}>
     ServerName {host}
-    ReservShare {host}
+    ReservShare {share}
     CustomLog "{root}/access.log" demo
 </VirtualHost>
 """
@@ -222,15 +222,19 @@ def of_its_own(number: int, port: int, scratch: Path, cgi: Path, slots: int, add
     return Site(number, server, server.root, page, length)
 
 
-def of_one_server(count: int, port: int, scratch: Path, cgi: Path, slots: int, engine: bool) -> list[Site]:
-    """Sites of one server; with `engine` each is served in the container of its name."""
-    server = Apache("server", "127.0.0.1", port, scratch, cgi, slots)
+def of_one_server(count: int, port: int, scratch: Path, cgi: Path, slots: int, engine: bool,
+                  share: Callable[[str], str] = str, address: str = "127.0.0.1",
+                  page: str = "/numbers", length: int = 1024) -> list[Site]:
+    """Sites of one server; with `engine` each is served in a container: `share` of its name."""
+    server = Apache("server", address, port, scratch, cgi, slots)
     sites, hosts = [], ""
     for number in range(1, count + 1):
         folder = server.root / f"site{number}"
         folder.mkdir(mode=0o755)
-        sites.append(Site(number, server, folder))
-        hosts += VIRTUAL_HOST.format(address=server.address, port=port, host=sites[-1].host, root=folder)
+        made = Site(number, server, folder, page, length)
+        sites.append(made)
+        hosts += VIRTUAL_HOST.format(address=address, port=port, host=made.host,
+                                     share=share(made.host), root=folder)
     server.configure(MODULE_OF_SITES.format(module=module(), engine="On" if engine else "Off") + hosts)
     return sites
 

@@ -38,14 +38,26 @@ class Machine:
         self.is_up = False
         self.path = Path(f"/dev/shm/reserv-experiment-{os.getpid()}")
         self.path.write_bytes(bytes(4096))
-        self.load = load
+        self.load = self.source = load
         # In the guest it runs from memory: what the file server makes an exec wait is nobody's
         # cost.
-        self.copy = Path(f"{self.path}.load")
+        self.copies: list[Path] = []
         if "RESERV_GUEST" in os.environ:
-            self.load = Path(shutil.copy2(load, self.copy))
+            self.load = self.kept(load)
         self.file = self.path.open("r+b")
         self.words = mmap.mmap(self.file.fileno(), 4096)
+
+    def kept(self, program: Path) -> Path:
+        """A copy in memory."""
+        self.copies.append(Path(f"{self.path}.{program.name}"))
+        return Path(shutil.copy2(program, self.copies[-1]))
+
+    def use(self, name: str) -> None:
+        """From here on the load is another program of the experiments."""
+        program = self.source.parent / name
+        if not program.exists():
+            raise NotRun(f"{name} is not built: it wants libreserv; run `make build`")
+        self.load = self.kept(program) if "RESERV_GUEST" in os.environ else program
 
     def __enter__(self) -> "Machine":
         return self
@@ -61,7 +73,8 @@ class Machine:
         self.words.close()
         self.file.close()
         self.path.unlink()
-        self.copy.unlink(missing_ok=True)
+        for copy in self.copies:
+            copy.unlink(missing_ok=True)
 
     # The product.
 
@@ -111,13 +124,14 @@ class Machine:
 
     # Loads.
 
-    def command(self, *words: object, queue: str | None = None) -> list[str]:
-        prefix = [str(self.reserv_program), "run", "--cpu", queue, "--"] if queue else []
+    def command(self, *words: object, queue: str | None = None, container: str | None = None) -> list[str]:
+        where = ["--cpu", queue] if queue else ["--in", container] if container else []
+        prefix = [str(self.reserv_program), "run", *where, "--"] if where else []
         return [*prefix, str(self.load), *map(str, words)]
 
     def start(self, *words: object, queue: str | None = None, group: Path | None = None,
-              read: bool = False) -> "subprocess.Popen[str]":
-        child = subprocess.Popen(self.command(*words, queue=queue), stdin=subprocess.DEVNULL, text=True,
+              read: bool = False, container: str | None = None) -> "subprocess.Popen[str]":
+        child = subprocess.Popen(self.command(*words, queue=queue, container=container), stdin=subprocess.DEVNULL, text=True,
                                  stdout=subprocess.PIPE if read else subprocess.DEVNULL)
         if group:
             (group / "cgroup.procs").write_text(str(child.pid))

@@ -103,7 +103,10 @@ def page(specs: list[Spec], listed: dict[str, Any] | None = None) -> str:
                 what = entry["what"]
                 raise SpecError(f"papers.toml: {what}: one of experiment, recorded, missing")
             named.add(name)
-            missing += "missing" in entry
+            spec = by_name.get(name)
+            # What is only specified was not measured.
+            unrecorded = spec is not None and not (spec.folder / "recorded").is_dir()
+            missing += "missing" in entry or unrecorded
             lines += item(entry, by_name)
         table.append(f"| {paper['title']} | {len(paper['item']) - missing} | {missing} |")
     left = [s for s in specs if s.name not in named]

@@ -94,21 +94,5 @@ void reserv_fuzz_hello(const uint8_t *data, size_t size)
 	free(copy);
 }
 
-#ifdef FUZZ_REPLAY
-/* Each file that is named. */
-int main(int count, char **words)
-{
-	static uint8_t input[1 << 16];
-
-	for (int i = 1; i < count; i++) {
-		FILE *file = fopen(words[i], "rb");
-
-		if (!file)
-			return 1;
-		reserv_fuzz_hello(input, fread(input, 1, sizeof(input), file));
-		fclose(file);
-	}
-	printf("%d inputs\n", count - 1);
-	return 0;
-}
-#endif
+#define FUZZ_TARGET reserv_fuzz_hello
+#include "replay.h"

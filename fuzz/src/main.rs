@@ -11,12 +11,18 @@ mod targets;
 
 unsafe extern "C" {
     fn reserv_fuzz_packets(data: *const u8, size: usize);
+    fn reserv_fuzz_receive(data: *const u8, size: usize);
     fn reserv_fuzz_hello(data: *const u8, size: usize);
 }
 
 fn packets(data: &[u8]) {
     // SAFETY: it reads so many bytes from there.
     unsafe { reserv_fuzz_packets(data.as_ptr(), data.len()) }
+}
+
+fn receive(data: &[u8]) {
+    // SAFETY: it reads so many bytes from there.
+    unsafe { reserv_fuzz_receive(data.as_ptr(), data.len()) }
 }
 
 fn hello(data: &[u8]) {
@@ -55,11 +61,13 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         "files" => targets::files,
         "config" => targets::config,
         "control" => targets::control_line,
+        "listen" => targets::listen,
         "netlink" => targets::netlink,
         "requests" => targets::requests,
         "journal" => targets::journal,
         "disk" => disk::disk,
         "packets" => packets,
+        "receive" => receive,
         "hello" => hello,
     );
 });

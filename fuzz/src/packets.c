@@ -21,6 +21,7 @@ static long load(u32 offset, void *to, u32 size)
 	return 0;
 }
 
+#define bpf_task_storage_get(map, task, value, flags) ((void *)0) /* nobody is bound */
 #define bpf_skb_load_bytes_relative(skb, offset, to, size, start) load(offset, to, size)
 #define bpf_htons(x) __builtin_bswap16(x)
 #define bpf_ntohs(x) __builtin_bswap16(x)
@@ -137,21 +138,6 @@ void reserv_fuzz_packets(const uint8_t *data, size_t size)
 	    memcmp(is.remote, n.remote, 16))
 		abort();
 }
-#ifdef FUZZ_REPLAY
-/* Each file that is named. */
-int main(int count, char **words)
-{
-	static uint8_t bytes[1 << 16];
 
-	for (int i = 1; i < count; i++) {
-		FILE *file = fopen(words[i], "rb");
-
-		if (!file)
-			return 1;
-		reserv_fuzz_packets(bytes, fread(bytes, 1, sizeof(bytes), file));
-		fclose(file);
-	}
-	printf("%d inputs\n", count - 1);
-	return 0;
-}
-#endif
+#define FUZZ_TARGET reserv_fuzz_packets
+#include "replay.h"

@@ -8,7 +8,7 @@ mod written;
 use reserv_daemon::fuse::proto;
 use reserv_daemon::{control, engine, events};
 use reserv_model::{Name, Tree};
-use reserv_namespace::{FileKind, Ino, Place, Resource, lookup};
+use reserv_namespace::{FileKind, Ino, Place, Resource, lookup, parse_listen};
 
 use written::{said, says_why, written};
 
@@ -20,6 +20,7 @@ pub(crate) const ALL: &[(&str, Target)] = &[
     ("files", files),
     ("config", config),
     ("control", control_line),
+    ("listen", listen),
     ("netlink", netlink),
     ("requests", requests),
     ("journal", journal),
@@ -44,6 +45,20 @@ pub(crate) fn files(data: &[u8]) {
         if let Some(Err(e)) = directory.map(|directory| lookup(directory, text, trees)) {
             says_why(&e);
         }
+    }
+}
+
+/// What is written to a process's `listen`. What is accepted is accepted again as it reads.
+pub(crate) fn listen(data: &[u8]) {
+    match parse_listen(data) {
+        Ok((fd, listen)) => {
+            let said = format!("{fd} {listen}");
+            match parse_listen(said.as_bytes()) {
+                Ok(again) => assert_eq!(again, (fd, listen), "{said}"),
+                Err(why) => panic!("{said}: {why}"),
+            }
+        }
+        Err(why) => says_why(&why),
     }
 }
 

@@ -71,6 +71,7 @@ pub(crate) fn written(tree: &mut Tree, row: &Entry, id: NodeId, text: &[u8]) -> 
         node: id,
         survey: &survey,
         members: &[],
+        dropped: &[],
         kind: ResourceKind::Cpu,
         capacity: 0,
     };

@@ -5,20 +5,32 @@
 # The guest's time limits do not depend on what else this machine does. A suite's SECONDS
 # (--timeout) are what it may take on an idle machine, so: what is over is
 #   - an emulator that has used twice as many seconds of processor time (for each of its threads),
-#   - one that for SECONDS has printed nothing and used less than a twentieth of a processor,
+#   - one that for SECONDS has printed nothing, has used less than a twentieth of a processor, and
+#     has waited for one less than half of the time: what others keep from it is no hang; who hangs
+#     waits for it too, at each tick,
 #   - as the last resort, one that ran ten times as long by the clock.
 # limit SECONDS: a new span begins. over: it is over, and why.
 limit() {
     limit_s=$1 cpu_began=$cpu wall_began=$SECONDS
-    quiet_since=$SECONDS quiet_cpu=$cpu checked=$SECONDS
+    checked=$SECONDS
+    spoke
 }
-emulator_cpu() { # its milliseconds of processor time so far, in $cpu
-    local pid stat
+spoke() { quiet_since=$SECONDS quiet_cpu=$cpu quiet_waited=$waited; } # the silence begins anew
+emulator_cpu() { # its milliseconds of processor time, in $cpu, and those it waited, in $waited
+    local pid stat file ns
     [ -s "$pid_file" ] || return
     read -r pid <"$pid_file"
     read -r stat 2>/dev/null <"/proc/$pid/stat" || return
     read -ra stat <<<"${stat##*) }"
-    cpu=$(((stat[11] + stat[12]) * 1000 / ticks))
+    cpu=$(((stat[11] + stat[12]) * 1000 / ticks)) waited=0
+    for file in "/proc/$pid/task/"*/schedstat; do
+        { read -r _ ns _ <"$file"; } 2>/dev/null && waited=$((waited + ns / 1000000))
+    done
+}
+# runnable: a thread of it waits for a processor now; the kernel counts that only when it has one.
+runnable() {
+    local pid
+    { read -r pid <"$pid_file" && grep -q '^State:.R' "/proc/$pid/task/"*/status; } 2>/dev/null
 }
 over() {
     local left_s
@@ -32,10 +44,11 @@ over() {
     elif ((SECONDS - wall_began > limit_s * 10)); then
         why="not even by the clock, ten times as long as it may take"
     elif ((SECONDS - quiet_since >= limit_s)); then
-        if ((cpu - quiet_cpu < (SECONDS - quiet_since) * 50)); then
+        if ((cpu - quiet_cpu < (SECONDS - quiet_since) * 50)) &&
+            ((waited - quiet_waited < (SECONDS - quiet_since) * 500)) && ! runnable; then
             why="it hangs: for $((SECONDS - quiet_since)) s it has printed nothing and done nothing"
         fi
-        quiet_since=$SECONDS quiet_cpu=$cpu
+        spoke
     fi
     [ -n "$why" ]
 }
@@ -71,11 +84,26 @@ phases_of() { # NAME
     ended_ms=$ms ended=$1
 }
 
+# of_int3 STDERR-OF-VM-RUN: the end of the console, which is indented there, names the breakpoint.
+of_int3() { grep -q '^  | .*int3' "$1"; }
+# reboot_reason STDERR-OF-VM-RUN WHY: why a guest is booted again, in one line. WHY: what ended it
+# from here. Else the first of vm/run's words that is no warning.
+reboot_reason() {
+    local old='' text=$2
+    if [ -z "$text" ] && of_int3 "$1"; then
+        # The warning of vm/run: the fault is that of these emulators.
+        grep -q '^vm/run: WARNING: .*older than 8\.1' "$1" && old=', QEMU older than 8.1'
+        text="int3 in the kernel's oops$old"
+    fi
+    [ -n "$text" ] || text=$(sed -n '/^vm\/run: WARNING/d; s/^vm\/run: //p' "$1" | head -1)
+    echo "${text:-without a word}"
+}
+
 # One boot after another until every test of the group has run.
 run_group() { # OPTIONS TEST…
     local options=$1 current='' line partial name out pid began verb rest status boot=0 ran test
     local why threads=1 pid_file ticks cpu cpu_told limit_s cpu_began wall_began checked
-    local quiet_since quiet_cpu
+    local quiet_since quiet_cpu quiet_waited waited
     local ms boot_began began_ms up_began up_ms up_count down_began down_ms ended ended_ms left_s
     local -A file=() again=()
     shift
@@ -92,7 +120,8 @@ run_group() { # OPTIONS TEST…
             for name in "${todo[@]}"; do result guest "$name" 124 0 "$late"; done
             return
         fi
-        boot=$((boot + 1)) ran=0 current='' began=$SECONDS why='' partial='' cpu=0 cpu_told=0 ended=''
+        boot=$((boot + 1)) ran=0 current='' began=$SECONDS why='' partial='' ended=''
+        cpu=0 waited=0 cpu_told=0
         local err="$logs/.boot-${todo[0]}-$boot"
         pid_file=$err.pid
         rm -f "$pid_file"
@@ -114,12 +143,12 @@ run_group() { # OPTIONS TEST…
             status=$?
             # Above 128: nothing, or a line without its end, within 2 s.
             if ((status > 128)); then
-                [ -z "$line" ] || quiet_since=$SECONDS quiet_cpu=$cpu
+                [ -z "$line" ] || spoke
                 partial+=$line
                 continue
             fi
             ((status > 0)) && break
-            line=$partial$line partial='' quiet_since=$SECONDS quiet_cpu=$cpu
+            line=$partial$line partial='' && spoke
             read -r verb name rest <<<"$line"
             case $verb in
                 ::start)
@@ -154,12 +183,14 @@ run_group() { # OPTIONS TEST…
             [ -z "$current" ] || phases_of "$name"
             # The emulator's own fault, once a test: it mishandles a breakpoint while the kernel
             # patches its code (int3 in the oops). Likewise a guest that did not come up at all.
+            # Whether the run bears it is the list's (tests/lib/known), by the reason.
             if [ -z "${again[$name]:-}" ] && ! too_late &&
-                { [ -z "$current" ] || { [ -z "$why" ] && grep -q 'int3' "$err"; }; }; then
+                { [ -z "$current" ] || { [ -z "$why" ] && of_int3 "$err"; }; }; then
                 again[$name]=1
-                verb=$([ -z "$current" ] && echo 'did not boot' || echo 'died of an int3 oops')
+                verb=$([ -z "$current" ] && echo 'did not boot' || echo 'died')
+                verb+=": $(reboot_reason "$err" "$why")"
                 echo "$verb" >"$logs/$name.reboot"
-                echo "        the emulator $verb at $name: once more in a new guest"
+                echo "        the guest $verb, at $name: once more in a new one"
                 rm -f "$err"
                 continue
             fi

@@ -3,9 +3,10 @@
 # What is known of suites and would fail a run in CI otherwise: tests/lib/known, one line each,
 #     NAME | WHAT | UNTIL | PATTERN | REASON
 # NAME: a suite, or a shell pattern of names. WHAT: `unstable` (passes the second time), `skip`
-# (cannot run here: PATTERN is what it says), `reboot` (its guest was booted twice), `left` (PATTERN
-# is what it leaves behind). UNTIL: the last day, YYYY-MM-DD. An entry whose day is over is a
-# failure, and so is one that cannot be read. Outside CI all of this is shown and fails nothing.
+# (cannot run here: PATTERN is what it says), `reboot` (its guest was booted twice: PATTERN is why,
+# as guests.sh has it), `left` (PATTERN is what it leaves behind). UNTIL: the last day, YYYY-MM-DD.
+# An entry whose day is over is a failure, and so is one that cannot be read. Outside CI all of this
+# is shown and fails nothing.
 known_file=${KNOWN:-$root/tests/lib/known}
 known_names=() known_whats=() known_patterns=() known_faults=()
 

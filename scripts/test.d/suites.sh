@@ -68,7 +68,7 @@ result() {
         read -r passed failed skipped < <(awk '/^test result:/ { p += $4; f += $6; s += $8 }
             END { print p + 0, f + 0, s + 0 }' "$log")
     else
-        passed=$(count '^ok\b' "$log") failed=$(count '^not ok\b' "$log")
+        passed=$(count '^ok - ' "$log") failed=$(count '^not ok\b' "$log")
     fi
     case $status in
         0) verdict=PASS ;;
@@ -81,15 +81,16 @@ result() {
     esac
     if [ "$verdict" = PASS ] && [ "$failed" != 0 ]; then
         verdict=FAIL reason="'not ok' was printed but the exit status is 0"
+    elif [ "$verdict" = PASS ] && [ "$passed" = 0 ]; then
+        verdict=FAIL reason='no check was made'
     fi
     if [ "$name" = "${second:-}" ]; then
         reason="${reason:+$reason; }the first time: $(first_words)"
         [ "$verdict" = PASS ] && verdict=UNSTABLE
     fi
     judge
-    # A test that fails, or passes, without a word about its checks is one check.
+    # A test that fails without a word about its checks is one check.
     [ "$verdict" = FAIL ] && [ "$failed" = 0 ] && failed=1
-    [[ $verdict = PASS || $verdict = UNSTABLE ]] && [ "$passed" = 0 ] && passed=1
     [ "$verdict" != PASS ] || stamp "$name"
     {
         flock 8

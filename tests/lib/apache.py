@@ -64,6 +64,15 @@ EnableMMAP Off
 """
 
 
+def opened(pid):
+    """Descriptors of /reserv that a process has; of one that has just ended none."""
+    at = f"/proc/{pid}/fd"
+    try:
+        return sum(os.readlink(f"{at}/{fd}").startswith(f"{MOUNT}/") for fd in os.listdir(at))
+    except FileNotFoundError:
+        return 0
+
+
 class Apache:
     """`modules`: beside those that all have."""
 
@@ -122,6 +131,18 @@ class Apache:
         was = self.begun()
         self.process.send_signal(signal.SIGUSR1)
         self.until(lambda: self.begun() > was)
+
+    def children(self):
+        at = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
+        with open(at, encoding="ascii") as file:
+            return file.read().split()
+
+    def held(self):
+        """Descriptors and pieces of shared memory of the parent."""
+        at = f"/proc/{self.process.pid}"
+        with open(f"{at}/maps", encoding="utf-8") as maps:
+            shared = maps.read().count("/dev/zero (deleted)")
+        return len(os.listdir(f"{at}/fd")), shared
 
     def stop(self):
         if self.process and self.process.poll() is None:

@@ -52,7 +52,7 @@ def run(name, main, seconds, *files, network=False):
         main(scratch)
         sys.exit(1)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    for _ in range(100):
+    for _ in range(600):
         try:
             os.rmdir(group)
             break

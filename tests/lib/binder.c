@@ -37,6 +37,7 @@
 #include <reserv.h>
 
 #include "spin.h"
+#include "clock.h"
 
 /* nothing that this program does between two looks at the clock takes so long */
 #define GAP_NS 20000
@@ -44,14 +45,6 @@
 
 static int fds[MOST], count;
 static uint64_t worked[MOST];
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000ull + t.tv_nsec;
-}
 
 static uint64_t of_thread(void)
 {

@@ -25,18 +25,32 @@ def ids(command=11):
         yield number
 
 
-def misses():
-    """How often each program was left out, by its number and name."""
-    found = {}
-    for number in ids():
-        fd, _ = bpf(13, "=I", number)  # BPF_PROG_GET_FD_BY_ID
+def told_of(listed, opened, size):
+    """What the kernel tells of all objects of a kind, by their numbers: BPF_*_GET_NEXT_ID,
+    BPF_*_GET_FD_BY_ID, and as many bytes of struct bpf_*_info."""
+    for number in ids(listed):
+        fd, _ = bpf(opened, "=I", number)
         if fd < 0:
             continue
-        told = ctypes.create_string_buffer(256)  # struct bpf_prog_info
-        bpf(15, "=IIQ", fd, 232, ctypes.addressof(told))  # BPF_OBJ_GET_INFO_BY_FD
+        told = ctypes.create_string_buffer(256)
+        bpf(15, "=IIQ", fd, size, ctypes.addressof(told))  # BPF_OBJ_GET_INFO_BY_FD
         os.close(fd)
-        found[number, told.raw[64:80].split(b"\0")[0].decode()] = struct.unpack_from("=Q", told.raw, 208)[0]
-    return found
+        yield number, told.raw
+
+
+def name_in(told, at):
+    return told[at:at + 16].split(b"\0")[0].decode()
+
+
+def maps():
+    """Their names."""
+    return (name_in(told, 24) for _, told in told_of(12, 14, 128))
+
+
+def misses():
+    """How often each program was left out, by its number and name."""
+    return {(number, name_in(told, 64)): struct.unpack_from("=Q", told, 208)[0]
+            for number, told in told_of(11, 13, 232)}
 
 
 def entries(name):

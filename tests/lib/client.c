@@ -96,6 +96,7 @@ static void nothing(int want)
 	REFUSED(reserv_slot_path("web/a"), want, has);
 	REFUSED(reserv_work(0), want, has);
 	say(!reserv_page(), "and no page");
+	REFUSED(reserv_pool_open("web", 2, NULL) ? 0 : -1, want, has);
 	REFUSED(reserv_tag("cpu/a", getpid()), want, has);
 	REFUSED(reserv_tag_thread("cpu/a", getpid()), want, has);
 	REFUSED(reserv_set_params(&params), want, has);
@@ -104,6 +105,8 @@ static void nothing(int want)
 	REFUSED(reserv_set_queue_path(fd, "cpu/a"), want, has);
 	REFUSED(reserv_get_queue(fd, "cpu", buf, sizeof(buf)), want, has);
 	REFUSED(reserv_get_queue(fd, NULL, buf, sizeof(buf)), want, has);
+	REFUSED(reserv_listen_for(fd, "any"), want, has);
+	REFUSED(reserv_listens_for(fd, buf, sizeof(buf)), want, has);
 	REFUSED(reserv_get_default(0, "cpu", buf, sizeof(buf)), want, has);
 	REFUSED(reserv_get_cdefault(0, NULL, buf, sizeof(buf)), want, has);
 	REFUSED(reserv_set_default(0, "cpu/a"), want, has);
@@ -238,6 +241,8 @@ static void nodes(const char *mount)
 
 static void processes(const char *mount, int hooked)
 {
+	struct reserv_pool_params overflow = { .flags = RESERV_POOL_OVERFLOW }, unknown = { .flags = 4 };
+	static struct reserv_pool none;
 	char buf[512], want[512];
 	int ready[2], end[2], queue;
 	pid_t child;
@@ -273,7 +278,18 @@ static void processes(const char *mount, int hooked)
 		REFUSED(reserv_unbind(), EOPNOTSUPP, "full driver");
 		REFUSED(reserv_bound(buf, sizeof(buf)), EOPNOTSUPP, "full driver");
 		REFUSED(reserv_work(0), EOPNOTSUPP, "full driver");
+		REFUSED(reserv_pool_open(NULL, 2, NULL) ? 0 : -1, EOPNOTSUPP, "full driver");
 	}
+	REFUSED(reserv_pool_open("nix", 2, NULL) ? 0 : -1, ENOENT, "nix");
+	REFUSED(reserv_pool_open(NULL, 0, NULL) ? 0 : -1, EINVAL, "not 0");
+	REFUSED(reserv_pool_open(NULL, -5, NULL) ? 0 : -1, EINVAL, "-5");
+	REFUSED(reserv_pool_open(NULL, 1023, &overflow) ? 0 : -1, EINVAL, "1 to 1022");
+	REFUSED(reserv_pool_open(NULL, 2, &unknown) ? 0 : -1, EINVAL, "0x4");
+	REFUSED(reserv_pool_open("\xff", 2, NULL) ? 0 : -1, EILSEQ, "UTF-8");
+	REFUSED(reserv_pool_close(NULL), EFAULT, "NULL");
+	REFUSED(reserv_pool_close(&none), EINVAL, "no pool");
+	REFUSED(reserv_begin(NULL), EFAULT, "NULL");
+	REFUSED(reserv_end(NULL, 1), EFAULT, "NULL");
 	REFUSED(reserv_slot(9999), EBADF, "not open");
 	REFUSED(reserv_slot_path("nix"), ENOENT, "nix");
 	REFUSED(reserv_slot_free(5), EINVAL, "5 is no slot");

@@ -69,6 +69,8 @@ static u32 kicks;
 #define scx_bpf_kick_cpu(cpu, flags) ((void)(cpu), (void)kicks++)
 #define scx_bpf_pick_idle_cpu(mask, flags) ((void)(mask), -1)
 #define scx_bpf_task_running(p) ((void)(p), false)
+#define scx_bpf_task_cpu(p) ((void)(p), 0)
+#define bpf_get_smp_processor_id() 0
 static int ejected;
 #define scx_bpf_error_bstr(text, args, size) ((void)(args), (void)(ejected = 1))
 #define scx_bpf_get_online_cpumask() (&one_cpu)
@@ -103,6 +105,12 @@ static void *native_storage(struct task_struct *p, u64 flags)
 }
 #include "../../bpf/cpu/tags.h"
 #include "../../bpf/cpu/idle.h"
+static bool rc_inside(struct task_struct *p)
+{
+	(void)p;
+	return false;
+}
+#include "../../bpf/cpu/displace.h"
 static u32 starting; /* timer.h */
 static void rc_timer_ready(void)
 {
@@ -350,7 +358,7 @@ static volatile u32 charging;
 static void *charged(void *item)
 {
 	while (charging)
-		rc_floor_charge(rc_tree(), item, 0, 0);
+		rc_floor_charge(pl_tree(), item, 0, 0);
 	return 0;
 }
 
@@ -361,7 +369,7 @@ static void *charged(void *item)
  */
 u32 cpu_flags_lost(int tid, u32 rounds)
 {
-	struct rs_tree *t = rc_tree();
+	struct rs_tree *t = pl_tree();
 	struct rs_item *it = (struct rs_item *)cpu_item(tid);
 	struct rs_params none = { 0 }, some = { .period_ns = 10000000, .budget_ns = 1000000 };
 	pthread_t other;
@@ -394,7 +402,7 @@ u32 cpu_held(void)
 /* Whether the scheduler was thrown out, since it was asked last. */
 int cpu_ejected(void)
 {
-	RC_CHECK(rc_tree());
+	RC_CHECK(pl_tree());
 	if (!ejected)
 		return 0;
 	ejected = 0;
@@ -432,10 +440,10 @@ int cpu_comes_again(const int *tids, u32 n)
  */
 u32 cpu_hop_to_gone(int tid, u64 node)
 {
-	struct rs_tree *t = rc_tree();
+	struct rs_tree *t = pl_tree();
 	struct task_struct *p = native_task(tid);
 	struct rs_item *it = rc_own(p);
-	struct rs_op op = { .code = RS_OP_CREATE, .node = node, .parent = rc_id(&t->nodes[0]), .a = RS_QUEUE };
+	struct rs_op op = { .code = RS_OP_CREATE, .node = node, .parent = pl_id(&t->nodes[0]), .a = RS_QUEUE };
 
 	if (!it || rs_node_create(t, &op) || rc_retag(p, node))
 		return 0;
@@ -493,12 +501,12 @@ static void binds_meanwhile(void)
  */
 u32 cpu_binds_meanwhile(u32 first, bool again)
 {
-	struct rs_tree *t = rc_tree();
+	struct rs_tree *t = pl_tree();
 	struct task_struct *me = native_current;
 	u64 ids[3];
 
 	for (u32 k = 0; k < 3; k++) {
-		struct rs_op op = { .code = RS_OP_CREATE, .node = 1ULL << 32 | (first + k), .parent = rc_id(&t->nodes[0]), .a = RS_QUEUE };
+		struct rs_op op = { .code = RS_OP_CREATE, .node = 1ULL << 32 | (first + k), .parent = pl_id(&t->nodes[0]), .a = RS_QUEUE };
 
 		ids[k] = op.node;
 		if (rs_node_create(t, &op))
@@ -529,7 +537,7 @@ static void *hops(void *p)
 
 	while (hopping)
 		if (!*(volatile u64 *)&it->want)
-			rc_hop(rc_tree(), it, p, hops_to);
+			rc_hop(pl_tree(), it, p, hops_to);
 	return 0;
 }
 
@@ -540,14 +548,14 @@ static void *hops(void *p)
  */
 s64 cpu_moved_and_hops(int tid, u32 first, u32 rounds)
 {
-	struct rs_tree *t = rc_tree();
+	struct rs_tree *t = pl_tree();
 	struct task_struct *p = native_task(tid);
 	struct rs_item *it = rc_own(p);
 	u64 ids[3], begun, paid;
 	pthread_t other;
 
 	for (u32 k = 0; k < 3; k++) {
-		struct rs_op op = { .code = RS_OP_CREATE, .node = 1ULL << 32 | (first + k), .parent = rc_id(&t->nodes[0]), .a = RS_QUEUE };
+		struct rs_op op = { .code = RS_OP_CREATE, .node = 1ULL << 32 | (first + k), .parent = pl_id(&t->nodes[0]), .a = RS_QUEUE };
 
 		ids[k] = op.node;
 		if (rs_node_create(t, &op))
@@ -572,10 +580,40 @@ s64 cpu_moved_and_hops(int tid, u32 first, u32 rounds)
 	return it->paid - paid + it->part_ran[0] + it->part_ran[1] + (cpu_now - it->started) - (cpu_now - begun);
 }
 
+/*
+ * One of three threads of q0 owes much and has waited for longer than anybody may, when another
+ * wakes that goes before who runs. Whether the first is served next.
+ */
+u32 cpu_served_by_age(int owes, int runs, int wakes)
+{
+	struct rs_tree *t = pl_tree();
+	struct rs_item *old = (struct rs_item *)cpu_item(owes);
+	struct rs_item *cur = (struct rs_item *)cpu_item(runs);
+	struct rs_item *it = (struct rs_item *)cpu_item(wakes);
+	u64 now = pl_clock(scx_bpf_now());
+
+	rc_wake(t, old, now);
+	if (rs_pick(t, 0, now) != old)
+		abort();
+	rc_wake(t, cur, now);
+	now += t->quantum;
+	rc_settle(t, old, t->quantum, 1, now);
+	if (rs_pick(t, 0, now) != cur)
+		abort();
+	cur->started = now;
+	now += t->starve_ns + t->quantum;
+	rc_wake(t, it, now);
+	if (rc_displace(t, it, cur, 0, now, now))
+		return 0;
+	if (cur->state == RS_SERVICE)
+		rc_settle(t, cur, now - cur->started, 1, now);
+	return rs_pick(t, 0, now) == old;
+}
+
 /* The most threads that a queue takes. */
 void cpu_members_max(u64 node, u32 most)
 {
-	rs_node_at(rc_tree(), node)->members_max = most;
+	rs_node_at(pl_tree(), node)->members_max = most;
 }
 
 /* CPUs that the kernel's scheduler, whoever that is, was asked to kick, since it was asked last. */
@@ -620,7 +658,7 @@ u64 cpu_sections(void)
 
 u32 cpu_members(u64 node)
 {
-	struct rs_node *n = rs_node_at(rc_tree(), node);
+	struct rs_node *n = rs_node_at(pl_tree(), node);
 
 	return n ? n->members : ~0U;
 }
@@ -628,7 +666,7 @@ u32 cpu_members(u64 node)
 /* Of all that is in the tree. */
 u64 cpu_digest(void)
 {
-	const struct rs_tree *t = rc_tree();
+	const struct rs_tree *t = pl_tree();
 	const u64 *parts[] = { (const u64 *)t, (const u64 *)t->nodes, (const u64 *)t->items };
 	u64 sizes[] = { sizeof(*t), 64 * sizeof(struct rs_node), 4096 * sizeof(struct rs_item) }, sum = 0;
 

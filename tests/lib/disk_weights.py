@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from live import MOUNT, check, kill, pids_of
+from live import MOUNT, check, kill, ours
 
 BOUND = 0.25
 # argv: device, file of counters, slot. Four threads: with two BFQ is far off.
@@ -141,7 +141,7 @@ def run(live, name, disk, scratch, controller, seconds, by=BOUND):
         check(out.returncode == 0, "a tag of the CPU's q0 is no tag", out.stderr.strip())
 
         # reservd is killed: the kernel goes on, and the next one finds what there was.
-        live.wait("keeper and worker of reservd are dead", lambda: not [kill(pid) for pid in pids_of("reservd")])
+        live.wait("keeper and worker of reservd are dead", lambda: not [kill(pid) for pid in ours()])
         check(elevator(disk) == "bfq" and "-disk/q" in place(second, controller), "elevator and cgroups outlive kill -9 of reservd")
         live.reserv("up", "--driver", live.driver, *live.up_args)
         check(live.status()["resources"][name]["beginning"] == "adopted", "the next one adopts the tree")

@@ -8,6 +8,9 @@ import live
 from live import RESERV, check, compiled
 
 
+ENOUGH = 500  # requests
+
+
 class Ratios:
     """Of the disk of this name."""
 
@@ -48,6 +51,12 @@ class Ratios:
         """Of each, and requests a second of all."""
         before, requests, began = [self.count(q) for q in queues], [self.count(q, "served") for q in queues], time.monotonic()
         time.sleep(seconds)
+        # A disk of a busy machine may stand still: a share of few requests says nothing.
+        def enough():
+            return sum(self.count(q, "served") for q in queues) >= sum(requests) + ENOUGH
+
+        while not enough() and time.monotonic() < began + 30:
+            time.sleep(0.5)
         got, rate = [self.count(q) - then for q, then in zip(queues, before)], sum(self.count(q, "served") - then for q, then in zip(queues, requests))
         return [bytes_ / (sum(got) or 1) for bytes_ in got], rate / (time.monotonic() - began)
 

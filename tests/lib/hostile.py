@@ -43,7 +43,7 @@ class Hostile:
                 self.paths += [os.path.join(folder, n) for n in files + folders]
                 if len(self.paths) > 400 or folder.count("/") > 6:
                     break
-            self.paths += [f"{MOUNT}/proc/{pid}/{n}" for pid in (1, os.getpid(), os.getppid()) for n in ("default", "domain", "fds")]
+            self.paths += [f"{MOUNT}/proc/{pid}/{n}" for pid in (1, os.getpid(), os.getppid()) for n in ("default", "domain", "fds", "listen")]
         return self.rng.choice(self.paths)
 
     def do_read(self):

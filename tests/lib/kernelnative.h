@@ -157,6 +157,7 @@ struct task_struct {
 	s32 pid, tgid;
 	u32 __state;
 	u32 flags;
+	u16 migration_disabled;
 	s32 static_prio;
 	u32 policy;
 	struct {

@@ -39,7 +39,7 @@ struct moment {
 static struct moment moment(void)
 {
 	take_variables(WANTED, WANTED_COUNT);
-	struct rs_tree *t = rn_tree();
+	struct rs_tree *t = pl_tree();
 
 	return (struct moment){ t->seq, t->nodes[0].service, t->nodes[0].served, clock_max, next_ns, waiting, places_used, free_place, 0 };
 }
@@ -65,7 +65,7 @@ int main(int count, char **words)
 			if (*hold < until)
 				*hold = until;
 			struct moment before = moment();
-			struct rs_tree *t = rn_tree();
+			struct rs_tree *t = pl_tree();
 			struct rn_queue *q = rn_queue(&t->nodes[1]);
 			int core = !strcmp(line, "break\n"), queue = !strcmp(line, "break-queue\n");
 
@@ -82,7 +82,7 @@ int main(int count, char **words)
 				break;
 			usleep(500);
 		}
-		struct rs_tree *t = rn_tree();
+		struct rs_tree *t = pl_tree();
 
 		if (tries == 200)
 			printf("fault: the tree never stands still, in %u tries\n", tries);

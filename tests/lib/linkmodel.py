@@ -11,7 +11,7 @@ SCHED, QUEUE = 1, 2
 FIFO, DRR = 3, 5
 CREATE, DELETE, REWEIGHT, CAP, CLASS, POLICY, LIMIT, RESET, MOVE = range(1, 10)
 RATE, DEFAULT_LIMIT, COLLECT, REVIVE = 1, 2, 4, 5
-EBUSY = -16
+EBUSY, ETIMEDOUT = -16, -110
 BURST = 0.02  # s of the rate that may follow at once after idleness
 AHEAD = 1024  # bytes that may be sent ahead of the rate
 
@@ -50,6 +50,7 @@ class Queue:
         self.own = collections.deque()  # packets, and sets of flows that were joined to them: {flow: packets}, flow by flow in any order
         self.flows = {}
         self.alg, self.limit, self.draining, self.capped = FIFO, (0, 0), False, False
+        self.ending = False  # a batch that deletes it is under way: no flows are made
         self.packets = self.bytes = self.dropped = self.dropped_bytes = self.served = self.service = 0
 
     def heads(self):
@@ -122,7 +123,9 @@ class Link:
         """A packet; answers it, or None: it was refused."""
         queue = self.nodes.get(node) or self.nodes[Q0]
         wanted = self.room(queue, flow, size)
-        slot = int(self.sim.ask("come", node, size, flow)[0])
+        return self.came(queue, int(self.sim.ask("come", node, size, flow)[0]), size, flow, wanted)
+
+    def came(self, queue, slot, size, flow, wanted):
         agree(f"room for {size} bytes in {queue.packets} packets of {queue.bytes}, limits {queue.limit}", slot != 0, wanted)
         if not slot:
             queue.dropped += 1
@@ -131,7 +134,7 @@ class Link:
         agree("a slot is free", slot in self.slots, False)
         self.count += 1
         packet = self.slots[slot] = Packet(self.count, size, flow)
-        if queue.alg == DRR and flow:
+        if queue.alg == DRR and flow and not queue.ending:
             queue.flows.setdefault(flow, collections.deque()).append(packet)
         else:
             queue.own.append(packet)
@@ -168,6 +171,29 @@ class Link:
         """A batch; answers 0 or the error."""
         return int(self.sim.ask("edit", *(word for op in ops for word in (*op, 0, 0, 0, 0)[:5]))[0])
 
+    def delete(self, node, size, flow, *more):
+        """A batch that deletes a queue, and does more; a packet comes for it as soon as the batch
+        has taken it out of the tree. `size` 0: the lock is not to be had then, and the next batch
+        puts the queue back; 1: the device's queue is reset then. Answers 0 or the error."""
+        queue = self.nodes[node]
+        self.sim.ask("meanwhile", node, size, flow)
+        batch = (word for op in ((DELETE, node), *more) for word in (*op, 0, 0, 0, 0)[:5])
+        error, _, slot = map(int, self.sim.ask("edit", *batch))
+        queue.join()
+        if slot >= 0 and size == 1:
+            self.forgotten()
+        elif slot >= 0:
+            queue.ending = True
+            self.came(queue, slot, size, flow, self.room(queue, 0, size))
+            queue.ending = False
+        if not error:
+            self.gone(node)
+        elif error == ETIMEDOUT and not size:
+            error = self.edit((LIMIT, Q0)) or self.edit((DELETE, node), *more)
+            if not error:
+                self.gone(node)
+        return error
+
     def create(self, node, parent, kind, alg):
         error = self.edit((CREATE, node, parent, kind, alg))
         if not error:
@@ -189,6 +215,9 @@ class Link:
 
     def reset(self):
         self.sim.ask("reset")
+        self.forgotten()
+
+    def forgotten(self):
         self.slots, self.sent, self.lowest = {}, 0, None
         for queue in self.nodes.values():
             if queue:

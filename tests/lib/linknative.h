@@ -26,6 +26,12 @@ static void *native_map(const char *map, uint32_t key);
 #define RS_ITEMS_THERE(t) RN_ITEMS
 static uint64_t sim_now = 1000000000;
 #define bpf_ktime_get_ns() sim_now
+#define bpf_local_irq_save(flags) (*(flags) = 0)
+#ifndef bpf_local_irq_restore
+#define bpf_local_irq_restore(flags) ((void)(flags))
+#endif
+#define bpf_preempt_disable()
+#define bpf_preempt_enable()
 #include "../../bpf/net/common.h"
 #include "../../sched/check.c"
 
@@ -86,7 +92,9 @@ static struct rs_fault check_packets(struct rs_tree *t)
 			continue;
 		}
 		RS_CHECKED(check_list(&q->own, "queue", i));
-		if (q->own.packets)
+		if (taken_away == i + 1)
+			RS_SAME("queue", i, "item of one that is taken away", !!q->item, 0);
+		else if (q->own.packets)
 			RS_CHECKED(check_item_of(n, q->item, &q->own));
 		else if (q->item && !on_wire(q->item))
 			RS_SAME("queue", i, "state of an item without packets", q->item->state, (u8)RS_IDLE);

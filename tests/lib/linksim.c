@@ -10,7 +10,12 @@
  *                                      flow's; 0: not known
  *   go                                 -> sent SLOT NS (when it will be through), none NS (when to
  *                                      ask again; 0: at the next packet) or hold NS
- *   edit CODE NODE PARENT A B …        -> ERROR FAILED
+ *   edit CODE NODE PARENT A B …        -> ERROR FAILED SLOT (of a packet that came meanwhile; -1:
+ *                                      none did)
+ *   meanwhile ID BYTES HASH            -> ok: it comes between two sections of the next edit, when
+ *                                      a queue is taken away. BYTES 0: none does, and the edit
+ *                                      waits for the lock in vain then; 1: the device's queue is
+ *                                      reset, and the slot is 0
  *   do WHAT NODE A B                   -> ANSWER
  *   node ID                            -> gone, or PACKETS BYTES DROPPED DROPPED_BYTES SERVED SERVICE
  *   reset | poison                     -> ok
@@ -28,17 +33,17 @@
 #define RN_CLEAR_PIECE 3
 #define RN_WAKE_PIECE 2
 #define RN_WAKE_LOOKS 3
+/* A batch takes away the first queue that it deletes, however short it is; or it does not. */
+static unsigned int steps_max;
+#define RN_STEPS_MAX steps_max
+/* A section of the lock ends: what is always true is true then, too. */
+static void between(void);
+#define bpf_local_irq_restore(flags) ((void)(flags), between())
 #include "linknative.h"
 
 #define BPF_PROG(name, args...) name(args)
 #define bpf_arena_alloc_pages(map, at, pages, node, flags) ((void)(pages), (at))
 #define bpf_arena_free_pages(map, at, pages) ((void)(at))
-#define bpf_local_irq_save(flags) (*(flags) = 0)
-/* A section of the lock ends: what is always true is true then, too. */
-#define bpf_local_irq_restore(flags) ((void)(flags), between())
-#define bpf_preempt_disable()
-#define bpf_preempt_enable()
-static void between(void);
 #include "../../bpf/net/queues.h"
 #include "../../bpf/net/room.h"
 #include "../../bpf/net/control.h"
@@ -67,26 +72,62 @@ static struct rs_fault check_root(struct rs_tree *t)
 	return RS_GOOD;
 }
 
+/* Of a queue that is taken away nothing is chosen, and the device asks again. */
+static struct rs_fault check_away(struct rs_tree *t)
+{
+	struct rn_queue *q = rn_queue(&t->nodes[(taken_away - 1) & (RS_NODES_MAX - 1)]);
+
+	if (!taken_away || wire || !waiting || waiting != q->packets)
+		return RS_GOOD;
+	RS_SAME("tree", 0, "packet that leaves of a queue that is taken away", rn_choose(sim_now), 0u);
+	RS_SAME("tree", 0, "when the device asks again", wait_ns > sim_now && wait_ns <= sim_now + RN_AGAIN_NS, 1);
+	return RS_GOOD;
+}
+
+/* The packet that comes then, and the slot that it got; -1: it did not come. */
+static u64 meanwhile_id, meanwhile_bytes, meanwhile_hash;
+static int meanwhile, meanwhile_slot;
+
+static struct rn_state the_state;
+static struct rn_io the_io;
+
+static u32 come(u64 id, u64 bytes, u64 hash)
+{
+	rn_coming();
+	return rn_admit(id, bytes, (u64)the_state.limit_bytes << 32 | the_state.limit_packets, hash ? 1ULL << 32 | hash : 0);
+}
+
 static struct rs_fault look(void)
 {
-	struct rs_fault f = rs_check(rn_tree());
+	struct rs_fault f = rs_check(pl_tree());
 
 	if (!f.line)
-		f = check_packets(rn_tree());
-	return f.line ? f : check_lengths(rn_tree());
+		f = check_packets(pl_tree());
+	return f.line ? f : check_lengths(pl_tree());
 }
 
 static void between(void)
 {
-	if (!tree_at || rn_tree()->poison || anew || broken.line)
+	if (!tree_at || pl_tree()->poison || anew || broken.line)
 		return;
 	broken = look();
 	if (!broken.line)
-		broken = check_root(rn_tree());
+		broken = check_root(pl_tree());
+	if (!broken.line)
+		broken = check_away(pl_tree());
+	if (broken.line || !taken_away || !meanwhile)
+		return;
+	meanwhile = 0;
+	if (meanwhile_bytes == 1) {
+		meanwhile_slot = 0;
+		rn_anew(RN_FORGET);
+	} else if (meanwhile_bytes) {
+		meanwhile_slot = come(meanwhile_id, meanwhile_bytes, meanwhile_hash);
+		broken = look();
+	} else {
+		tree_lock = lock_late = 1;
+	}
 }
-
-static struct rn_state the_state;
-static struct rn_io the_io;
 
 static void *native_map(const char *map, uint32_t key)
 {
@@ -117,10 +158,13 @@ static void edit(char *at)
 	}
 	the_io.batch.seq = ++seq;
 	the_io.batch.count = count;
+	meanwhile_slot = -1;
+	steps_max = meanwhile ? RN_STEPS_DELETED * RS_DEPTH_MAX : 5800;
 	rn_edit(&call);
 	if (call.answer)
 		seq--;
-	printf("%d %u\n", call.answer, the_io.batch.failed);
+	meanwhile = tree_lock = lock_late = 0;
+	printf("%d %u %d\n", call.answer, the_io.batch.failed, meanwhile_slot);
 }
 
 static void go(void)
@@ -172,8 +216,13 @@ int main(void)
 		} else if (!strncmp(line, "come", 4)) {
 			u64 id = word(&at), bytes = word(&at), hash = word(&at);
 
-			rn_coming();
-			printf("%u\n", rn_admit(id, bytes, (u64)the_state.limit_bytes << 32 | the_state.limit_packets, hash ? 1ULL << 32 | hash : 0));
+			printf("%u\n", come(id, bytes, hash));
+		} else if (!strncmp(line, "meanwhile", 9)) {
+			meanwhile_id = word(&at);
+			meanwhile_bytes = word(&at);
+			meanwhile_hash = word(&at);
+			meanwhile = 1;
+			printf("ok\n");
 		} else if (!strncmp(line, "go", 2)) {
 			go();
 		} else if (!strncmp(line, "edit", 4)) {
@@ -194,7 +243,7 @@ int main(void)
 			printf("%u\n", tree_lock);
 			tree_lock = word(&at);
 		} else if (!strncmp(line, "poison", 6)) {
-			rs_poison(rn_tree(), RS_POISON_STATE);
+			rs_poison(pl_tree(), RS_POISON_STATE);
 			printf("ok\n");
 		} else {
 			struct rs_fault f = broken.line ? broken : look();

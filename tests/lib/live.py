@@ -21,12 +21,18 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), 
 RESERV = os.path.join(os.environ.get("RESERV_TEST_BIN", os.path.join(ROOT, "target", "release")), "reserv")
 WORKLOAD = os.path.join(ROOT, "target", "tests", "workload")
 MOUNT = os.environ.get("RESERV_MOUNT", "/reserv")
+#: Seconds after which counters that are read are no older than what was done before
+#: (docs/daemon.md, "How fresh the counters are").
+AGE = 0.025
+# How often a state that is waited for is looked at, at least.
+LOOKS_MIN = 100
 
-failed = 0
+made = failed = 0
 
 
 def check(good, text, detail=""):
-    global failed
+    global made, failed
+    made += 1
     print(f"{'ok' if good else 'not ok'} - {text}{': ' + str(detail) if detail != '' else ''}", flush=True)
     failed += not good
     return good
@@ -43,6 +49,9 @@ def phase(name):
 
 
 def finish():
+    """Who has checked nothing has not passed."""
+    if not made:
+        check(False, "a check was made")
     sys.exit(1 if failed else 0)
 
 
@@ -57,10 +66,10 @@ BESIDE = {"cpucheck": ("sched", "bpf/cpu"), "linkcheck": ("sched", "bpf/net"), "
 BUILT = os.path.join(ROOT, "target", "release")
 HELPERS = {name: () for name in ("agent", "binder", "cpucheck", "diskload", "holder", "leaks", "linkcheck", "netload", "pairs", "paper", "preempted", "pressure", "rxload",
                                  "refused", "several", "storm", "swapload", "tagcost", "uring", "wakeup", "workload")}
-HELPERS["client"] = HELPERS["pager"] = ("-L", BUILT, "-lreserv", "-lpthread")
+HELPERS["client"] = HELPERS["pager"] = HELPERS["pooler"] = HELPERS["activities"] = ("-L", BUILT, "-lreserv", "-lpthread")
 HELPERS["refuse"] = ("-shared", "-fPIC")
 HELPERS["numbers"] = ("-D_GNU_SOURCE", "-static")
-SOURCES = {"numbers": "demo/cgi.c"}
+SOURCES = {"numbers": "demo/cgi.c", "activities": "experiments/activities.c"}
 
 
 # Programs of the kernel that only tests load.
@@ -96,8 +105,9 @@ def compiled(name, *options, beside=None):
     with open(program + ".lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         header = os.path.join(ROOT, "crates", "client", "include", "reserv.h")
-        spin = os.path.join(ROOT, "tests", "lib", "spin.h")
-        parts = [source, header, spin, *(entry.path for folder in beside for entry in os.scandir(os.path.join(ROOT, folder)) if entry.is_file())]
+        shared = [os.path.join(ROOT, "tests", "lib", name) for name in ("spin.h", "clock.h")]
+        entries = (entry for folder in beside for entry in os.scandir(os.path.join(ROOT, folder)))
+        parts = [source, header, *shared, *(entry.path for entry in entries if entry.is_file())]
         if not os.path.exists(program) or os.path.getmtime(program) < max(map(os.path.getmtime, parts)):
             if os.environ.get("RESERV_GUEST"):
                 raise RuntimeError(f"{program} is missing or old: run tests/lib/build-helpers on the host")
@@ -210,10 +220,13 @@ class Live:
 
     def wait(self, text, condition, seconds=30):
         """Until the condition holds: polls what the product says. A check of its own."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        end, looks = time.monotonic() + seconds, 0
+        # A guest's clock jumps while it waits for a file of this machine's: so often it is looked
+        # whatever the clock says.
+        while time.monotonic() < end or looks < LOOKS_MIN:
             if condition():
                 return check(True, text)
+            looks += 1
             time.sleep(0.05)
         return check(False, text, f"not within {seconds} s")
 
@@ -230,8 +243,11 @@ class Live:
                 threads = threads - len(said) if said else 0
             os.close(told)
         self.beginning = []
-        before = {p: self.service(p) for p in paths}
-        while time.monotonic() < end and any(self.service(p) == before[p] for p in paths):
+        before, looks = {p: self.service(p) for p in paths}, 0
+        while idle := [p for p in paths if self.service(p) == before[p]]:
+            looks += 1
+            if time.monotonic() > end and looks > LOOKS_MIN:
+                return check(False, "all that was started runs", f"{idle} had nothing")
             time.sleep(0.05)
 
     def shares(self, paths, seconds, pids=None):
@@ -319,3 +335,17 @@ def kill(pid):
     """One that has ended meanwhile is dead too."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
+
+
+def ours():
+    """reservd of this test; there may be others on the machine."""
+    mark = f"RESERV_RUN={os.environ.get('RESERV_RUN', '')}\0".encode()
+    found = []
+    for pid in pids_of("reservd"):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if mark in file.read() or "RESERV_RUN" not in os.environ:
+                    found.append(pid)
+        except OSError:
+            pass
+    return found

@@ -3,6 +3,7 @@
 tree's shares. For a network name space of its own, where reservd's places are set by the
 environment. The kernel may be any that has HTB; time is the machine's, so shares are within a
 twentieth."""
+import errno
 import os
 import random
 import signal
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from live import MOUNT, Live, check, kill, pids_of
+from live import MOUNT, Live, check, kill, ours, refusal
 import new_rate
 import packet_rules
 from tagfs import set_queue
@@ -127,7 +128,12 @@ def off(got, wanted):
 
 def near(paths, wanted, text, seconds=2, by=0.05):
     time.sleep(0.5)
-    got, used = measure(paths, seconds)
+    # On a busy machine a sender may be kept from its processor, and has no packets then: a few
+    # tries, each longer than the one before. Other weights are wrong in each.
+    for longer in range(1, 5):
+        got, used = measure(paths, seconds * longer)
+        if off(got, wanted) <= by and 0.97 <= used <= 1.03:
+            break
     check(off(got, wanted) <= by, f"{text}: within {by:.0%}", " ".join(f"{g:.4f}" for g in got))
     check(0.97 <= used <= 1.03, f"{text}: the link is used", f"{used:.4f}")
     return got
@@ -136,20 +142,6 @@ def near(paths, wanted, text, seconds=2, by=0.05):
 def refused(live, words, says, text):
     out = live.reserv(*words, ok=False)
     check(out.returncode != 0 and says in out.stderr, f"refused: {text}", out.stderr.strip())
-
-
-def ours():
-    """reservd of this test; there may be others on the machine."""
-    mark = f"RESERV_RUN={os.environ.get('RESERV_RUN', '')}\0".encode()
-    found = []
-    for pid in pids_of("reservd"):
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                if mark in file.read() or "RESERV_RUN" not in os.environ:
-                    found.append(pid)
-        except OSError:
-            pass
-    return found
 
 
 def dead(live):
@@ -188,11 +180,16 @@ def with_link(sink):
         live.reserv("down", DEV)
         live.reserv("up", *UP)
         check(root_qdisc() == "htb", "HTB is the root", root_qdisc())
-        refused(live, ("mk", f"{DEV}/x", "--share", "13001"), "130 to 1", "weights beyond HTB's range")
+        refused(live, ("mk", f"{DEV}/x", "--share", "13001"),
+                f"{DEV}/q0 with weight 100 beside {DEV}/x with 13001: HTB shares by weights that differ by 130 to 1 at most, so beside 13001 from 100.008 on",
+                "weights beyond HTB's range")
         check(not os.path.exists(f"{MOUNT}/{DEV}/x"), "and nothing is made")
         refused(live, ("set", DEV, "policy=wf2q+"), "policy", "a policy")
         refused(live, ("set", f"{DEV}/q0", "class=edf"), "class", "a class for threads")
         live.mk(f"{DEV}/a", 100)
+        check(refusal(f"{DEV}/a/share", "0.769") == errno.EOPNOTSUPP and refusal(f"{DEV}/a/share", "0.77") == 0,
+              "a share beyond HTB's range is refused by its file too, and the last one that fits is taken")
+        live.reserv("set", f"{DEV}/a", "share=100")
         # Another's socket, by reservd; it is told by process, and taken back.
         other, me = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), os.getpid()
         for queue in "a", "q0":
@@ -220,7 +217,10 @@ def with_link(sink):
         check(off(got, (1 / 4, 3 / 4)) > 0.05, "and no other weights would pass for these")
         live.reserv("set", f"{DEV}/b", "cap=2mbit")
         time.sleep(0.3)
-        got, used = measure(("a", "b"), 2)
+        for longer in range(1, 5):  # as near() does
+            got, used = measure(("a", "b"), 2 * longer)
+            if abs(got[1] * used - 0.2) < 0.01 and used > 0.97:
+                break
         check(abs(got[1] * used - 0.2) < 0.01 and used > 0.97, "a cap holds, and the other has the rest", f"{got[1] * used * 10:.3f} of 2 Mbit/s")
         live.reserv("set", f"{DEV}/b", "cap=none")
         end("a")
@@ -281,8 +281,15 @@ def with_link(sink):
         live.wait("packets leave again", lambda: all(backlog(p)["queued"] for p in ("x", "s/y")))
         near(("x", "s/y"), (1 / 2, 1 / 2), "TCP beside UDP", 3)
         sh(f"ip link set {DEV} mtu 1400")
-        time.sleep(0.3)
-        near(("x", "s/y"), (1 / 2, 1 / 2), "with another MTU")
+        # TCP has to find out: until then x may be idle.
+        busy = []
+
+        def goes_on():
+            busy.append(backlog("x")["queued"] > 0)
+            return len(busy) >= 20 and all(busy[-20:])
+
+        live.wait("packets of another length leave", goes_on)
+        near(("x", "s/y"), (1 / 2, 1 / 2), "with another MTU", 3)
         end()
         sh(f"ip link set {DEV} mtu 1500")
         packet_rules.run(live, DEV, PEER, ("nsenter", "-t", str(sink), "-n"), os.environ.get("RESERV_RUN", "/run"), lambda between: restart(live, between))

@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 
 from live import MOUNT, check
 from tagfs import set_queue
@@ -56,13 +57,24 @@ def run(live, dev, peer, beyond, count, measured, dead, by, least=0.99):
         return live.reserv("up", "--net", dev, "--rate", rate, ok=ok)
 
     def runs_at(rate, text):
-        got, sent = measured()
-        errors = [abs(g / w - 1) for g, w in zip(got, (1 / 2, 1 / 8, 3 / 8))]
-        check(max(errors) <= by and least <= sent / rate <= 1 + max(by, 0.01), f"{text}: the shares, and the rate", f"{' '.join(f'{g:.4f}' for g in got)}, {sent / 1e6:.3f} Mbit/s")
+        # On a busy machine a sender may be kept from its processor, and has no packets then: a few
+        # tries. Other weights, or another rate, are wrong in each.
+        for _ in range(5):
+            got, sent = measured()
+            errors = [abs(g / w - 1) for g, w in zip(got, (1 / 2, 1 / 8, 3 / 8))]
+            good = max(errors) <= by and least <= sent / rate <= 1 + max(by, 0.01)
+            if good:
+                break
+        check(good, f"{text}: the shares, and the rate", f"{' '.join(f'{g:.4f}' for g in got)}, {sent / 1e6:.3f} Mbit/s")
 
     def says(rate):
-        mechanism = live.status()["resources"][dev]["mechanism"]
-        return re.search(rf"\b{rate}\b", mechanism) is not None, mechanism
+        """A resource that is busy tells what it told last, so it is asked again."""
+        for _ in range(100):
+            mechanism = live.status()["resources"][dev]["mechanism"]
+            if re.search(rf"\b{rate}\b", mechanism):
+                return True, mechanism
+            time.sleep(0.1)
+        return False, mechanism
 
     # Whoever numbers his packets has a small part, so that they are under way all the time.
     live.mk(f"{dev}/n", 1)

@@ -70,10 +70,6 @@ class Nginx(Apache):
         out = subprocess.run([NGINX, "-t", "-c", f"{self.root}/try.conf"], capture_output=True, text=True)
         return out.returncode, out.stderr
 
-    def children(self):
-        with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children", encoding="ascii") as file:
-            return file.read().split()
-
     def begun(self):
         return self.text("error.log").count("start worker process ")
 

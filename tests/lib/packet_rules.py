@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from live import MOUNT, RESERV, check
+from live import AGE, MOUNT, RESERV, check
 from tagfs import set_queue
 
 QUEUES = ("p0", "p1", "p2", "p3")
@@ -52,13 +52,22 @@ class Rules:
             counts.append(said["served"] + said["queued"] + said["dropped"])
         return counts
 
-    def went(self, act):
-        """How many packets of what `act` sends each of p0 … p3 has had. (q0 has the kernel's own
-        words too.)"""
+    def went(self, act, least=0):
+        """How many packets of what `act` sends each of p0 … p3 has had, when there are so many at
+        least. (q0 has the kernel's own words too.)"""
+        time.sleep(AGE)
         before = self.counts()
         act()
         time.sleep(0.05)
+        for _ in range(200):
+            if sum(self.counts()) - sum(before) >= least:
+                break
+            time.sleep(0.05)
         return [now - b for now, b in zip(self.counts(), before)]
+
+    def are(self, act, wanted, text):
+        """That each of them has had so many of what `act` sends; they may come late."""
+        is_there(self.went(act, sum(wanted)), wanted, text)
 
 
 def udp(peer, port, bind=None, size=10, connect=False, times=5, option=None):
@@ -202,7 +211,7 @@ def random_packets(rules, way, seed, count, packets):
         for counts, queue in (wanted, hits[:1]), (backwards, hits[-1:]):
             if queue:
                 counts[QUEUES.index(queue[0])] += 1
-    got = rules.went(lambda: [way.send(packet) for packet in sent])
+    got = rules.went(lambda: [way.send(packet) for packet in sent], sum(wanted))
     is_there(got, wanted, f"{packets} random packets against {count} random rules (seed {seed}) went where a naive reader sends them")
     check(got != backwards, "and not where the last rule that fits would", backwards)
     return wanted
@@ -264,7 +273,7 @@ def run(live, dev, peer, sink_exec, scratch, restart):
         check(out.returncode != 0 and says in out.stderr, f"refused: {conditions}", out.stderr.strip().splitlines()[0] if out.stderr else "")
     out = rules.put(*[("protocol = 6", "p0")] * 65)
     check(out.returncode != 0 and "more than 64" in out.stderr, "refused: a 65th rule", out.stderr.strip())
-    is_there(rules.went(udp(peer, 443)), [0, 0, 0, 0], "no rules: what nobody tagged is q0's")
+    rules.are(udp(peer, 443), [0, 0, 0, 0], "no rules: what nobody tagged is q0's")
 
     out = rules.put(("protocol = \"udp\", port = 443", "p0"), ("local_port = \"5300-5399\"", "p1"), ("protocol = \"tcp\", port = 443", "p2"),
                     ("local_port = 8080", "p2"), ("protocol = \"icmp\"", "p3"), ("remote = \"10.80.0.0/16\"", "p3"))
@@ -277,7 +286,7 @@ def run(live, dev, peer, sink_exec, scratch, restart):
                               (udp("fd79::2", 443, size=4000, connect=True, times=1), [3, 0, 0, 0], "the same over IPv6"),
                               (udp(peer, 443, size=4000, times=1), [1, 0, 0, 0], "of an unconnected one the first has the other side's port"),
                               (udp(peer, 9, bind=5301, size=4000, times=1), [0, 3, 0, 0], "and all have its own")):
-        is_there(rules.went(act), wanted, text)
+        rules.are(act, wanted, text)
     # The kernel's own: answers to SYN, and that nobody listens.
     with socket.create_server(("", 8080)) as server:
         code = "import _socket,sys; s = _socket.socket(); s.connect((sys.argv[1], 8080)); s.close()"
@@ -293,7 +302,7 @@ def run(live, dev, peer, sink_exec, scratch, restart):
     # Tags come first, then default lists.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         tag(sock, f"{dev}/p3")
-        is_there(rules.went(lambda: [sock.sendto(b"x", (peer, 443)) for _ in range(4)]), [0, 0, 0, 4], "a tagged socket's packets are its queue's")
+        rules.are(lambda: [sock.sendto(b"x", (peer, 443)) for _ in range(4)], [0, 0, 0, 4], "a tagged socket's packets are its queue's")
     code = f"import _socket as socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); [s.sendto(b'x', ('{peer}', 443)) for _ in range(4)]"
     got = rules.went(lambda: subprocess.run([RESERV, "run", "--net", f"{dev}/p1", "--", *PYTHON, code], check=True))
     is_there(got, [0, 4, 0, 0], "a process' default list comes before rules")
@@ -301,15 +310,15 @@ def run(live, dev, peer, sink_exec, scratch, restart):
 
     # The tree changes below the rules.
     rules.put(("port = 443", "p0"), ("port = 443", "p2"))
-    is_there(rules.went(udp(peer, 443)), [5, 0, 0, 0], "of two rules that fit the first wins")
+    rules.are(udp(peer, 443), [5, 0, 0, 0], "of two rules that fit the first wins")
     live.reserv("mv", f"{dev}/p0", f"{dev}/gone")
-    is_there(rules.went(udp(peer, 443)), [0, 0, 5, 0], "a rule whose queue has another name now is none: the next one decides")
+    rules.are(udp(peer, 443), [0, 0, 5, 0], "a rule whose queue has another name now is none: the next one decides")
     live.reserv("mv", f"{dev}/gone", f"{dev}/p0")
-    is_there(rules.went(udp(peer, 443)), [5, 0, 0, 0], "it is one again when there is such a queue")
+    rules.are(udp(peer, 443), [5, 0, 0, 0], "it is one again when there is such a queue")
     live.reserv("rm", f"{dev}/p0")
-    is_there(rules.went(udp(peer, 443)), [0, 0, 5, 0], "removed")
+    rules.are(udp(peer, 443), [0, 0, 5, 0], "removed")
     live.mk(f"{dev}/p0", 100)
-    is_there(rules.went(udp(peer, 443)), [5, 0, 0, 0], "and made anew")
+    rules.are(udp(peer, 443), [5, 0, 0, 0], "and made anew")
 
     # Other rules while packets flow: each has the old ones or the new ones.
     sent, ended = mmap.mmap(-1, 4), mmap.mmap(-1, 1)
@@ -331,8 +340,8 @@ def run(live, dev, peer, sink_exec, scratch, restart):
     check(sum(got[:2]) == count > CHANGES and got[2:] == [0, 0] and min(got[:2]) > 0, f"{CHANGES} changes under traffic, no packet without a rule", (got, count))
 
     rules.put(("port = 443", "p1"))
-    is_there(rules.went(lambda: restart(udp(peer, 443))), [0, 5, 0, 0], "reservd is killed, and they hold")
-    is_there(rules.went(udp(peer, 443)), [0, 5, 0, 0], "the next one has them")
+    rules.are(lambda: restart(udp(peer, 443)), [0, 5, 0, 0], "reservd is killed, and they hold")
+    rules.are(udp(peer, 443), [0, 5, 0, 0], "the next one has them")
     said = live.reserv("save").stdout
     check('port = "443"' in said and f'{dev} = "p1"' in said, "save shows them")
     check("rules 1" in open(f"{MOUNT}/status", encoding="utf-8").read(), "status counts them")
@@ -340,7 +349,7 @@ def run(live, dev, peer, sink_exec, scratch, restart):
     wanted = [random_packets(rules, way, seed, count, packets) for seed, count, packets in ((1, 8, 200), (2, 64, 300), (3, 20, 200))]
     check(all(sum(parts) > 50 for parts in wanted), "many of which had a rule", wanted)
     check(rules.put().returncode == 0, "no rules any more")
-    is_there(rules.went(udp(peer, 443)), [0, 0, 0, 0], "and q0 has all again")
+    rules.are(udp(peer, 443), [0, 0, 0, 0], "and q0 has all again")
     way.gone()
     for queue in QUEUES:
         live.reserv("rm", f"{dev}/{queue}")

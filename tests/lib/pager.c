@@ -46,6 +46,7 @@
 #include <reserv.h>
 
 #include "spin.h"
+#include "clock.h"
 
 /* nothing that this program does between two looks at the clock takes so long */
 #define GAP_NS 20000
@@ -55,20 +56,9 @@ static int slots[MOST], count;
 static uint64_t worked[MOST];
 static struct reserv_page *page;
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000ull + t.tv_nsec;
-}
-
 static uint64_t of_thread(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return t.tv_sec * 1000000000ull + t.tv_nsec;
+	return clock_of(CLOCK_THREAD_CPUTIME_ID);
 }
 
 static void fail(const char *what)

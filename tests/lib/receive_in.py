@@ -170,7 +170,8 @@ def comes_and_goes(live, flood, send, driver, up):
     live.wait("keeper and worker are dead", lambda: not [kill(pid) for pid in ours()])
     check(switch() == "1" and len(threads()) == 1, "nobody is there: the threads are")
     live.reserv("up", "--driver", driver, *up)
-    check(placed(live, "pod"), "and are found where they were", live.members("pod"))
+    # The link is looked for behind the answer of `up`.
+    live.wait("and are found where they were", lambda: placed(live, "pod"))
     sh(f"ip link del {DEV}")
     live.wait("the interface goes, and its threads with it", lambda: not threads())
     live.wait("that is said", lambda: "no threads" in trouble(live))
@@ -184,7 +185,8 @@ def ends_and_loads(live, measured):
     saved = os.path.join(os.environ.get("RESERV_RUN", "/run"), "receive-in.toml")
     live.reserv("save", saved)
     live.reserv("down", DEV)
-    check(not threads() and switch() == "0", "down ends them")
+    # Who has stopped a thread goes on before it is out of the list of processes.
+    live.wait("down ends them", lambda: not threads() and switch() == "0")
     live.wait("nobody is in the container", lambda: not live.members("pod"))
     measured()
     live.reserv("up", "--config", saved)
@@ -195,12 +197,14 @@ def ends_and_loads(live, measured):
 def wrong(live, up):
     plain = [word for word in up[:-2] if not word.startswith("--receive")]
     refused(live, ("up", *plain, "--receive-in", "pod"), "nothing is polled there", "an interface whose driver polls nothing")
-    check(DEV not in live.status()["resources"] and not entrances(), "and nothing is half made")
+    live.wait("and nothing is half made",
+              lambda: DEV not in live.status()["resources"] and not entrances())
     polled(1)
     with open(SWITCH, "w", encoding="ascii") as file:
         file.write("1")
     refused(live, ("up", *up), "not Reserv's", "an interface with threads of somebody else's")
-    check(switch() == "1" and len(threads()) == 1 and not entrances(), "which keeps them")
+    live.wait("which keeps them",
+              lambda: switch() == "1" and len(threads()) == 1 and not entrances())
     refused(live, ("up", "--receive-in", "pod"), "--net", "threads of no interface")
     refused(live, ("up", *plain, "--receive-in", ""), "name of a queue", "a queue without a name")
 

@@ -10,8 +10,14 @@
  *     yield     8 threads give up the CPU
  *     trace     8 threads each seize, interrupt and detach a busy child (ptrace)
  *     threads   8 threads make and end 25 each, so that there are 200
+ *     heirs     one thread works for a moment, makes the next one, and ends
+ *     parent    one thread makes one that works for a moment and ends, waits for it, and so on
+ *     ends      8 threads make threads that end at once
+ *     busy      8 threads are busy
+ *     work      … and count what they do
  *
- * A ninth thread is busy, so that there is always somebody who wants the CPU.
+ * A ninth thread is busy, so that there is always somebody who wants the CPU; not beside heirs
+ * or a parent.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -161,13 +167,89 @@ static void *makes(void *arg)
 	return arg;
 }
 
+static void *heir(void *unused)
+{
+	pthread_attr_t detached;
+	pthread_t next;
+	int i;
+
+	for (i = 0; i < WORK; i++)
+		straight_line();
+	pthread_attr_init(&detached);
+	pthread_attr_setstacksize(&detached, 1 << 16);
+	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+	told->ready = THREADS;
+	count(pthread_create(&next, &detached, heir, 0));
+	return unused;
+}
+
+static void *heirs(void *arg)
+{
+	return arg ? 0 : heir(0);
+}
+
+static void *worker(void *unused)
+{
+	int i;
+
+	for (i = 0; i < 3 * WORK; i++)
+		straight_line();
+	return unused;
+}
+
+static void *parent(void *arg)
+{
+	pthread_t made;
+
+	told->ready = THREADS;
+	while (!arg)
+		count(pthread_create(&made, 0, worker, 0) || pthread_join(made, 0));
+	return arg;
+}
+
+static void *nothing(void *unused)
+{
+	return unused;
+}
+
+static void *ends(void *arg)
+{
+	pthread_t made;
+
+	begun((intptr_t)arg);
+	for (;;)
+		count(pthread_create(&made, 0, nothing, 0) || pthread_join(made, 0));
+	return arg;
+}
+
+static void *busy(void *arg)
+{
+	begun((intptr_t)arg);
+	told->done = 1000;
+	for (;;)
+		straight_line();
+	return arg;
+}
+
+static void *works(void *arg)
+{
+	begun((intptr_t)arg);
+	for (;;) {
+		straight_line();
+		count(0);
+	}
+	return arg;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
 		const char *kind;
 		void *(*body)(void *);
 	} all[] = { { "nice", nices },	 { "policy", policies }, { "affinity", affinities },
-		    { "yield", yields }, { "trace", traces },	 { "threads", makes } };
+		    { "yield", yields }, { "trace", traces },	 { "threads", makes },
+		    { "heirs", heirs },	 { "parent", parent }, { "ends", ends },
+		    { "busy", busy },	 { "work", works } };
 	struct rlimit lowest = { 20, 20 }; /* nice 0: so that he may come back from 19 */
 	pthread_attr_t small;
 	pthread_t thread;
@@ -191,6 +273,8 @@ int main(int argc, char **argv)
 		for (i = 0; i < THREADS; i++)
 			if (pthread_create(&thread, 0, all[k].body, (void *)(intptr_t)i))
 				return 1;
+		while (all[k].body == heirs || all[k].body == parent)
+			pause();
 		for (;;)
 			straight_line();
 	}

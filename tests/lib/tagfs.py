@@ -60,10 +60,19 @@ def option_get(s, resource):
         return error_name(error.errno)
 
 
+def at_last(answer, wanted):
+    """What it answers, when that is what is wanted: the kernel lets go of a program that is
+    detached when it comes to it."""
+    end = time.monotonic() + 30
+    while (got := answer()) != wanted and time.monotonic() < end:
+        time.sleep(0.01)
+    return got
+
+
 def options_go(s, qfd, resource, unknown):
     """Whether neither option is known any more, which these errors say, soon: the kernel lets go of
     a program that is detached when it comes to it."""
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while time.monotonic() < end:
         if option_set(s, qfd) in unknown and option_get(s, resource) in unknown:
             return True

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # shellcheck shell=bash
-# Checks for shell tests: each prints `ok - text` or `not ok - text`; tap_end gives the test its exit status.
-tap_failed=0
-ok() { echo "ok - $*"; }
-not_ok() { echo "not ok - $*"; tap_failed=$((tap_failed + 1)); }
+# Checks for shell tests: each prints `ok - text` or `not ok - text`; tap_end gives the test its
+# exit status. Who has checked nothing has not passed.
+tap_made=0 tap_failed=0
+ok() { echo "ok - $*"; tap_made=$((tap_made + 1)); }
+not_ok() { echo "not ok - $*"; tap_made=$((tap_made + 1)) tap_failed=$((tap_failed + 1)); }
 # check TEXT COMMAND…
 check() { local text=$1; shift; if "$@"; then ok "$text"; else not_ok "$text (failed: $*)"; fi; }
 # refuse TEXT COMMAND…: the command must fail.
@@ -14,4 +15,7 @@ equal() { if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1: got '$2', wanted '$
 contains() { case $2 in *"$3"*) ok "$1" ;; *) not_ok "$1: no '$3' in: $2" ;; esac; }
 # skip REASON: this test cannot run here.
 skip() { echo "# skip: $*"; exit 77; }
-tap_end() { exit $((tap_failed > 0)); }
+tap_end() {
+    [ $tap_made -gt 0 ] || not_ok "a check was made"
+    exit $((tap_failed > 0))
+}

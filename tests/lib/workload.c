@@ -30,14 +30,7 @@
 #include <unistd.h>
 
 #include "spin.h"
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000ull + t.tv_nsec;
-}
+#include "clock.h"
 
 static _Atomic uint64_t *shared;
 

@@ -29,8 +29,9 @@ fn resource(
     containers: &Containers,
     driver: Option<Ahead>,
 ) -> Result<(), Error> {
-    let takes = |plan: &Plan| driver.map_or(Ok(()), |driver| driver.check(plan)).map_err(refused);
     let new = ahead::tree(name, wanted.on.as_ref()).map_err(|e| Error::refused(e.to_string()))?;
+    let takes =
+        |plan: &Plan| driver.map_or(Ok(()), |driver| driver.check(&new, plan)).map_err(refused);
     let (first, later) = split(wanted.clone(), containers);
     let first_alone = diff(&new, &first, DeleteMode::Refuse).map_err(refused)?;
     let nodes = nodes_of(containers).map_err(refused)?;
@@ -78,7 +79,7 @@ pub(crate) fn check(config: &Config, asked: Driver) -> Result<(), Error> {
     let name = Name::new("cpu").map_err(refused)?;
     resource(&name, cpu, containers, driver.map(Ahead::cpu))?;
     config.count.iter().try_for_each(|(name, wanted)| {
-        let driver = wanted.on.as_ref().and_then(Ahead::of).filter(|_| driver.is_some());
+        let driver = wanted.on.as_ref().map(Ahead::of).filter(|_| driver.is_some());
         resource(name, wanted, containers, driver)
     })
 }

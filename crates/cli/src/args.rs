@@ -58,6 +58,8 @@ pub enum Server {
     Nginx,
     /// Apache (apachectl -t)
     Apache,
+    /// PHP-FPM (php-fpm -t)
+    Php,
 }
 
 /// The commands.
@@ -335,9 +337,11 @@ pub enum Rule {
     /// Add a rule: conditions, all of which must hold, then the queue of each resource
     #[command(override_usage = "reserv rule add CONDITION=VALUE... to RESOURCE=QUEUE...")]
     Add {
-        /// Conditions: uid=, gid=, unit=, cgroup=, command=; or, about packets, port=, local_port=,
-        /// remote=, protocol=. After the word 'to' queues: cpu=web/site1, eth0=web,
-        /// container=web
+        /// Conditions: uid=, gid=, group=, unit=, cgroup=, command=; or, about packets, port=,
+        /// local_port=, remote=, protocol=; or, about what comes in, from=10.0.0.0/8,
+        /// from='not 10.0.0.0/8' or from=any, with local_port= and protocol=. After the word 'to'
+        /// queues: cpu=web/site1, eth0=web, container=web; cpu='users/{user}' is a queue for each
+        /// user; of what comes in also receive=100/s (receive-burst=16), or receive=nothing
         #[arg(required = true, num_args = 1.., value_name = "WORD")]
         words: Vec<String>,
         /// Put it before rule N; last if absent. The first rule that matches wins
@@ -350,7 +354,7 @@ pub enum Rule {
         #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         number: u32,
     },
-    /// Print the rules, in order, with their numbers
+    /// Print the rules, in order, with their numbers, and what came in by those about who comes
     List,
 }
 

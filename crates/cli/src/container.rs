@@ -124,11 +124,17 @@ pub(crate) fn rm(files: &dyn Files, path: NodePath, args: &Rm) -> Result<NodePat
 /// What is shown of one.
 #[derive(Debug, Serialize)]
 pub(crate) struct Shown {
+    /// Below all containers; for programs as commands take it.
+    #[serde(serialize_with = "as_commands_take_it")]
     path: String,
     share: String,
     /// Lines of `nodes`.
     nodes: Vec<String>,
     members: usize,
+}
+
+fn as_commands_take_it<S: serde::Serializer>(path: &str, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&format_args!("{CONTAINERS}/{path}"))
 }
 
 /// A container and those in it, in order of names.

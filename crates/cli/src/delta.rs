@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use reserv_model::{
     Config, ContainerConfig, Kind, Memory, Name, NodeConfig, NodeKind, NodePath, Rate,
-    ResourceConfig, Rule, Source, Weight, same_cap, show_cap, tune_text,
+    ResourceConfig, Rule, RulePlace, Source, Weight, same_cap, show_bytes, show_cap, tune_text,
 };
 use serde::Serialize;
 
@@ -27,9 +27,10 @@ pub(crate) struct Line {
 pub(crate) fn difference(now: &Config, wanted: &Config) -> Vec<Line> {
     let mut lines = Vec::new();
     let empty = ResourceConfig::default();
+    let new_rules = wanted.rules.as_slice();
     if let Some(wanted) = &wanted.cpu {
         let now = (now.cpu.as_ref().unwrap_or(&empty), &now.containers);
-        resource("cpu", now, wanted, &mut lines);
+        resource("cpu", now, (wanted, new_rules), &mut lines);
     }
     for (name, wanted) in &wanted.count {
         let running = now.count.get(name);
@@ -45,7 +46,7 @@ pub(crate) fn difference(now: &Config, wanted: &Config) -> Vec<Line> {
         }
         let new = ResourceConfig { nodes: q0(wanted), ..ResourceConfig::default() };
         let now = (running.unwrap_or(&new), &now.containers);
-        resource(name.as_str(), now, wanted, &mut lines);
+        resource(name.as_str(), now, (wanted, new_rules), &mut lines);
     }
     containers(&now.containers, &wanted.containers, &mut lines);
     if let Some(memory) = wanted.backlog.filter(|_| wanted.backlog != now.backlog) {
@@ -93,11 +94,12 @@ fn q0(wanted: &ResourceConfig) -> BTreeMap<NodePath, NodeConfig> {
     q0.map(|path| (path.clone(), NodeConfig::new(NodeKind::Queue))).collect()
 }
 
-/// `owned`: containers, whose nodes stay where they are not named.
+/// `owned`: containers, whose nodes stay where they are not named; so do queues that the wanted
+/// rules make for users.
 fn resource(
     name: &str,
     (now, owned): (&ResourceConfig, &Containers),
-    wanted: &ResourceConfig,
+    (wanted, rules): (&ResourceConfig, &[Rule]),
     lines: &mut Vec<Line>,
 ) {
     let called = |path: &NodePath| format!("{name}/{path}");
@@ -110,9 +112,11 @@ fn resource(
     for (what, old, new) in pairs.into_iter().filter(|(_, old, new)| old != new) {
         line('~', name.to_owned(), format!("{what} {old} → {new}"));
     }
-    for path in now.nodes.keys().rev() {
+    for (path, node) in now.nodes.iter().rev() {
         // q0 is always there: left out of a configuration, it keeps its defaults.
-        if !wanted.nodes.contains_key(path) && path.to_string() != "q0" && !path.is_within(owned) {
+        let stays = path.to_string() == "q0" || path.is_within(owned);
+        let goes_alone = Rule::any_makes(rules, name, (path, node));
+        if !wanted.nodes.contains_key(path) && !stays && !goes_alone {
             line('-', called(path), String::new());
         }
     }
@@ -169,7 +173,7 @@ fn describe(node: &NodeConfig, kind: Kind) -> String {
         words.push(format!("members_max {}", node.members_max));
     }
     if node.bytes_max > 0 {
-        words.push(format!("bytes_max {}", node.bytes_max));
+        words.push(format!("bytes_max {}", show_bytes(node.bytes_max)));
     }
     if !node.access.is_empty() {
         words.push(format!("access of {}", node.access.len()));
@@ -203,7 +207,7 @@ fn changes(old: &NodeConfig, new: &NodeConfig, kinds: [Kind; 2]) -> String {
         change("cap", show_cap(old.cap), show_cap(new.cap));
     }
     change("members_max", old.members_max.to_string(), new.members_max.to_string());
-    change("bytes_max", old.bytes_max.to_string(), new.bytes_max.to_string());
+    change("bytes_max", show_bytes(old.bytes_max), show_bytes(new.bytes_max));
     let list = |node: &NodeConfig| {
         node.access.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     };
@@ -242,8 +246,8 @@ fn words(rule: &Rule) -> String {
                 .collect()
         })
         .unwrap_or_default();
-    let queue = |(name, path): (&Name, &NodePath)| {
-        if name.as_str() == "cpu" { path.to_string() } else { format!("{name}/{path}") }
+    let queue = |(name, place): (&Name, &RulePlace)| {
+        if name.as_str() == "cpu" { place.to_string() } else { format!("{name}/{place}") }
     };
     let queues: Vec<String> = rule.queues.iter().map(queue).collect();
     format!("{} in {}", conditions.join(" "), queues.join(", "))
@@ -337,6 +341,36 @@ mod tests {
             difference(&now, &of("3 17mbit", "33mbit"))[0].how,
             "share 3 2MB/s → 3 17mbit, cap 4MB/s → 33mbit"
         );
+    }
+
+    #[test]
+    fn bytes_are_told_in_units() {
+        let of = |limit: &str| {
+            config(&format!(
+                "[count.e0]\non = \"link:e0@100mbit\"\n[count.e0.nodes.a]\nkind = \"queue\"\n{limit}"
+            ))
+        };
+        let [none, some] = [of(""), of("bytes_max = 300000\n")];
+        assert_eq!(difference(&none, &some)[0].how, "bytes_max 0 → 300kB");
+        assert_eq!(
+            difference(&some, &of("bytes_max = \"1MiB\"\n"))[0].how,
+            "bytes_max 300kB → 1MiB"
+        );
+        let made = difference(&config("[count.e0]\non = \"link:e0@100mbit\"\n"), &some);
+        assert!(made[0].how.ends_with("bytes_max 300kB"), "{made:?}");
+        let saved = toml::to_string(&some).unwrap();
+        assert!(saved.contains("bytes_max = \"300kB\"\n"), "{saved}");
+        for (bad, why) in [
+            ("\"3q\"", "is not a number of bytes"),
+            ("-1", "-1"),
+            ("\"5000MiB\"", "less than 4GiB"),
+        ] {
+            let text = format!(
+                "[count.e0]\non = \"link:e0@100mbit\"\n[count.e0.nodes.a]\nkind = \"queue\"\nbytes_max = {bad}\n"
+            );
+            let error = toml::from_str::<Config>(&text).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ const KEYS: [(&str, &str); 20] = [
     ("class", "class"),
     ("policy", "policy"),
     ("gc", "gc"),
-    ("limit", "backlog"),
+    ("limit", BACKLOG),
     ("quantum", TUNE),
     ("lag", TUNE),
     ("turn", TUNE),
@@ -46,6 +46,7 @@ const ELSEWHERE: [(&[&str], &str); 3] = [
 
 /// The file that holds several keys.
 const TUNE: &str = "tune";
+const BACKLOG: &str = "backlog";
 
 /// The file of all children's shares, a line each: in a word of `set` commas stand between them.
 const SHARES: &str = "shares";
@@ -63,6 +64,11 @@ fn text_of(key: &str, file: &str, value: &str) -> String {
 fn value_of(key: &str, file: &str, text: &str) -> String {
     if file == SHARES {
         return text.trim_end().lines().collect::<Vec<_>>().join(", ");
+    }
+    if file == BACKLOG {
+        // Counters stand before it, and what is in force behind it.
+        let limit = text.lines().find_map(|line| line.strip_prefix("limit "));
+        return limit.unwrap_or_default().to_owned();
     }
     if file != TUNE {
         return settable(text);
@@ -264,8 +270,7 @@ fn with_minimum(key: &str, value: &str, old: &str) -> String {
     }
 }
 
-/// The line of a file that can be written back: the last one (`backlog` shows counters before its
-/// limits).
+/// The line of a file that can be written back.
 fn settable(text: &str) -> String {
     text.trim_end().lines().last().unwrap_or_default().to_owned()
 }
@@ -359,7 +364,8 @@ fn understand<'a>(
     let mut paths = Vec::new();
     let mut changes: Vec<Setting<'a>> = Vec::new();
     for word in words {
-        let Some((key, value)) = word.split_once('=') else {
+        let bare = word.starts_with('=') && word.parse::<reserv_model::Share>().is_ok();
+        let Some((key, value)) = word.split_once('=').filter(|_| !bare) else {
             let path = NodePath::parse(word, files.place())?;
             if !paths.contains(&path) {
                 paths.push(path);
@@ -388,8 +394,15 @@ fn understand<'a>(
         );
     }
     if changes.is_empty() {
-        return Err(Error::usage("nothing to set")
-            .hint(format!("for example: reserv set {} share=24", paths[0])));
+        // Often a value without its key: a share.
+        let bare = paths
+            .last()
+            .filter(|word| paths.len() > 1 && word.name().parse::<reserv_model::Share>().is_ok());
+        let hint = match bare {
+            Some(share) => format!("did you mean 'share={}'?", share.name()),
+            None => format!("for example: reserv set {} share=24", paths[0]),
+        };
+        return Err(Error::usage("nothing to set").hint(hint));
     }
     Ok((paths, changes))
 }
@@ -511,7 +524,12 @@ mod tests {
         fake.put("cpu/q0/backlog", "served 3\nservice_ns 4\nlimit 5 0");
         fake.refuse.borrow_mut().push(("cpu/q0/class".into(), libc::EINVAL));
         assert!(try_set(&fake, &["q0", "limit=16", "class=rr"]).is_err());
-        assert_eq!(fake.read("cpu/q0/backlog").unwrap(), "limit 5 0\n");
+        assert_eq!(fake.read("cpu/q0/backlog").unwrap(), "5 0\n");
+        // Of a link, with what is in force behind it.
+        fake.refuse.borrow_mut().push(("cpu/q0/class".into(), libc::EINVAL));
+        fake.put("cpu/q0/backlog", "served 3\nlimit 5 128KiB\nqueued 0\nlimit_bytes 131072");
+        assert!(try_set(&fake, &["q0", "limit=16", "class=rr"]).is_err());
+        assert_eq!(fake.read("cpu/q0/backlog").unwrap(), "5 128KiB\n");
     }
 
     #[test]
@@ -524,7 +542,10 @@ mod tests {
             (&["q0", "minimum=5mbit"], "behind the weight: share='24 250ms/s'"),
             (&["q0", "backlog=9"], "what may wait is limit="),
             (&["share=1"], "no node is named"),
-            (&["q0"], "nothing to set"),
+            (&["q0"], "for example: reserv set q0 share=24"),
+            (&["q0", "40"], "did you mean 'share=40'?"),
+            (&["q0", "=25%"], "did you mean 'share==25%'?"),
+            (&["q0", "web"], "for example: reserv set q0 share=24"),
             (&["q0", "share=1", "share=2"], "twice"),
             (&["q9", "share=1"], "no node 'q9'"),
             (&["wbe", "share=1"], "did you mean 'web'?"),

@@ -156,7 +156,12 @@ impl Node {
             notes.push(format!("cap {}", self.cap));
         }
         if self.minimum != "0" {
-            notes.push(format!("min {}", self.minimum));
+            // A resource's is what there is of it.
+            notes.push(if self.path.contains('/') {
+                format!("min {}", self.minimum)
+            } else {
+                format!("{} in all", self.minimum)
+            });
         }
         // A fixed share is no weight.
         if self.weight == "0" {

@@ -92,16 +92,16 @@ fn defaults(files: &dyn Files, pid: i32) -> Result<Vec<NodePath>, std::io::Error
     Ok(words.filter_map(|word| NodePath::parse(word, files.place()).ok()).collect())
 }
 
-/// Which rule put which process into which queue: known to root.
-fn rules() -> BTreeMap<i32, (u64, String)> {
+/// Which rule put which process into which queue: known to root. `Err`: why that is not told.
+fn rules() -> Result<BTreeMap<i32, (u64, String)>, String> {
     if !nix::unistd::geteuid().is_root() {
-        return BTreeMap::new();
+        return Ok(BTreeMap::new());
     }
-    let answer = || Control::connect().ok()??.ask::<Value>(&Command::Rules {}).ok();
-    let answer = answer().unwrap_or_default();
-    let applied = answer["applied"].as_object().into_iter().flatten();
+    let answer = Control::need().and_then(|mut c| c.ask::<Value>(&Command::Rules {}));
+    let answer = answer.map_err(|e| e.to_string())?;
+    let applied = answer["applied"].as_object().ok_or("the CPU's tree is busy; ask again")?;
     let one = |put: &Value| Some((put[0].as_u64()?, put[1].as_str()?.to_owned()));
-    applied.filter_map(|(pid, put)| Some((pid.parse().ok()?, one(put)?))).collect()
+    Ok(applied.iter().filter_map(|(pid, put)| Some((pid.parse().ok()?, one(put)?))).collect())
 }
 
 /// Who a process is, without what another could make wait: no file of its memory.
@@ -144,7 +144,12 @@ pub(crate) fn ps(files: &dyn Files, args: &Ps) -> Result<Shown, Error> {
     // Which queue nobody could read may be anybody's, whatever is found out below.
     let all_seen = !hidden;
     let mut failed = None;
-    let by = rules();
+    let (by, no_rules) = match rules() {
+        Ok(by) => (by, None),
+        Err(why) => {
+            (BTreeMap::new(), Some(format!("which rule put them there is not told: {why}")))
+        }
+    };
     let of_cpu_only = NodePath::resources(files).len() == 1;
     let q0 = NodePath::parse("cpu/q0", files.place())?;
     let mut rows = Vec::new();
@@ -195,7 +200,7 @@ pub(crate) fn ps(files: &dyn Files, args: &Ps) -> Result<Shown, Error> {
     });
     let hidden = hidden.then(|| "queues that you may not read are left out".to_owned());
     let failed = failed.map(|e| format!("of some processes only the CPU's queue is known: {e}"));
-    let words: Vec<String> = hidden.into_iter().chain(failed).collect();
+    let words: Vec<String> = hidden.into_iter().chain(failed).chain(no_rules).collect();
     let hidden = (!words.is_empty()).then(|| words.join("; "));
     Ok(Shown { rows, hidden })
 }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use reserv_control::{Changes, Command, Mode, Up as Wish};
 use reserv_model::{Config, Principal, Rule};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::args;
@@ -19,7 +20,7 @@ const EXAMPLE: &str = "for example: reserv rule add uid=www-data command='php*' 
 
 /// A rule from words, by way of the grammar of configurations: whose words and refusals are its.
 /// Conditions that may be a number.
-const NUMBERS: &[&str] = &["uid", "gid", "port", "local_port", "protocol"];
+const NUMBERS: &[&str] = &["uid", "gid", "group", "port", "local_port", "protocol"];
 
 fn parse(words: &[String]) -> Result<Rule, Error> {
     let mut sides = words.splitn(2, |word| word == "to");
@@ -72,6 +73,12 @@ fn words(rule: &Rule) -> String {
     for (resource, queue) in &rule.queues {
         let _ = write!(text, " {resource}={queue}");
     }
+    if let Some(rate) = rule.receive {
+        let _ = write!(text, " receive={rate}");
+    }
+    if let Some(burst) = rule.receive_burst {
+        let _ = write!(text, " receive-burst={burst}");
+    }
     text
 }
 
@@ -86,7 +93,8 @@ pub(crate) fn unknown(rules: &[Rule]) -> Option<String> {
         _ => None,
     };
     let users = rules.iter().filter_map(|rule| named(&rule.conditions.uid)).filter(|n| user(n));
-    let groups = rules.iter().filter_map(|rule| named(&rule.conditions.gid)).filter(|n| group(n));
+    let groups = rules.iter().flat_map(|rule| [&rule.conditions.gid, &rule.conditions.group]);
+    let groups = groups.filter_map(named).filter(|name| group(name));
     let words: BTreeSet<String> = users
         .map(|name| format!("user '{name}'"))
         .chain(groups.map(|name| format!("group '{name}'")))
@@ -96,12 +104,41 @@ pub(crate) fn unknown(rules: &[Rule]) -> Option<String> {
         .then(|| format!("there is no {} here: such a rule holds for nobody", words.join(", no ")))
 }
 
-/// The rules instead of those that run.
-fn put(control: &mut Control, rules: Vec<Rule>) -> Result<(), Error> {
+/// What came in by a rule over a link.
+#[derive(Deserialize, Serialize)]
+struct Count {
+    rule: usize,
+    link: String,
+    packets: u64,
+    bytes: u64,
+    dropped: u64,
+}
+
+/// Of these rules; none where they are others by now.
+fn counts(control: &mut Control, seen: &[Rule]) -> Result<Vec<Count>, Error> {
+    #[derive(Deserialize)]
+    struct Told {
+        rules: Vec<Rule>,
+        #[serde(default)]
+        counts: Vec<Count>,
+    }
+    if seen.iter().all(|rule| rule.conditions.from.is_none()) {
+        return Ok(Vec::new());
+    }
+    let told = control.ask::<Told>(&Command::Rules {})?;
+    Ok(if told.rules == seen { told.counts } else { Vec::new() })
+}
+
+/// The rules instead of those that run, if these are what was seen of them.
+fn put(control: &mut Control, seen: Vec<Rule>, rules: Vec<Rule>) -> Result<(), Error> {
     let config = Some(Box::new(Config { rules, ..Config::default() }));
-    let wish = Wish { config, mode: Mode::Refuse, ..Wish::default() };
+    let rules_were = Some(seen);
+    let wish = Wish { config, rules_were, mode: Mode::Refuse, ..Wish::default() };
     control.ask::<Changes>(&Command::Up(wish)).map(drop)
 }
+
+/// Others change them too: so often it is tried again.
+const TRIES: u32 = 100;
 
 /// The command.
 pub(crate) fn rule(args: &args::Rule, json: bool) -> Result<ExitCode, Error> {
@@ -110,35 +147,80 @@ pub(crate) fn rule(args: &args::Rule, json: bool) -> Result<ExitCode, Error> {
         _ => None,
     };
     let mut control = Control::need()?;
-    let mut rules = crate::up::saved(&mut control)?.rules;
-    let line = |(n, rule): (usize, &Rule)| format!("{} {}\n", n + 1, words(rule));
+    let seen = crate::up::saved(&mut control)?.rules;
+    let line = |n: usize, rule: &Rule| format!("{} {}\n", n + 1, words(rule));
     let at = |n: u32| usize::try_from(n).unwrap_or(usize::MAX) - 1;
     // Of the rules that run already it was said when they came.
     let nobody = unknown(new.as_slice());
     let (mark, changed) = match (args, new) {
         (args::Rule::Add { before, .. }, Some(rule)) => {
-            let place = before.map_or(rules.len(), at).min(rules.len());
-            rules.insert(place, rule);
-            ('+', line((place, &rules[place])))
+            let mut place = 0;
+            change(&mut control, seen, |rules| {
+                place = before.map_or(rules.len(), at).min(rules.len());
+                rules.insert(place, rule.clone());
+                Ok(())
+            })?;
+            ('+', line(place, &rule))
         }
         (args::Rule::Rm { number }, _) => {
-            if at(*number) >= rules.len() {
+            let Some(gone) = seen.get(at(*number)).cloned() else {
                 let error = Error::new(Kind::NotFound, format!("there is no rule {number}"));
                 return Err(error.hint("'reserv rule list' numbers them"));
-            }
-            let gone = rules.remove(at(*number));
-            ('-', line((at(*number), &gone)))
+            };
+            change(&mut control, seen, |rules| {
+                if rules.get(at(*number)) != Some(&gone) {
+                    let text =
+                        format!("rule {number} is another one by now: somebody else changed them");
+                    return Err(Error::refused(text).hint("'reserv rule list' numbers them"));
+                }
+                rules.remove(at(*number));
+                Ok(())
+            })?;
+            ('-', line(at(*number), &gone))
         }
-        _ if json => return say_json(&json!({ "rules": rules })),
-        _ => return say(&rules.iter().enumerate().map(line).collect::<String>()),
+        _ => {
+            let counts = counts(&mut control, &seen)?;
+            if json {
+                return say_json(&json!({ "rules": seen, "counts": counts }));
+            }
+            let mut text = String::new();
+            for (n, rule) in seen.iter().enumerate() {
+                text.push_str(&line(n, rule));
+                for count in counts.iter().filter(|count| count.rule == n + 1) {
+                    let Count { link, packets, bytes, dropped, .. } = count;
+                    let _ = writeln!(
+                        text,
+                        "    {link}: {packets} packets, {bytes} bytes came in, {dropped} dropped"
+                    );
+                }
+            }
+            return say(&text);
+        }
     };
-    put(&mut control, rules)?;
     note(nobody);
     if json {
         say_json(&json!({ "changed": changed.trim_end() }))
     } else {
         say(&format!("{mark} {changed}"))
     }
+}
+
+/// Changes the rules that run, whoever else does.
+fn change(
+    control: &mut Control,
+    mut seen: Vec<Rule>,
+    mut edit: impl FnMut(&mut Vec<Rule>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    for left in (0..TRIES).rev() {
+        let mut rules = seen.clone();
+        edit(&mut rules)?;
+        match put(control, seen, rules) {
+            Err(error) if error.errno == Some(libc::EAGAIN) && left > 0 => {}
+            done => return done,
+        }
+        seen = crate::up::saved(control)?.rules;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -156,6 +238,10 @@ mod tests {
             "command=php* gid=100 unit=nginx.service to container=web",
             "local_port=443 protocol=tcp remote=10.0.0.0/8 to eth0=web",
             "cgroup=/system.slice to cpu=7 eth0=a",
+            "group=customers to cpu=users/{user} eth0={user}",
+            "from=10.66.0.0/16 local_port=80 protocol=tcp to eth0=flood receive=4/s receive-burst=9",
+            "from=2001:db8::/32 to receive=nothing",
+            "from=any to eth0=a",
         ] {
             let rule = parse(&given(text)).unwrap();
             let said = words(&rule);
@@ -171,7 +257,8 @@ mod tests {
         let rules = |texts: &[&str]| -> Vec<Rule> {
             texts.iter().map(|text| parse(&given(text)).unwrap()).collect()
         };
-        assert_eq!(unknown(&rules(&["uid=root to cpu=a", "uid=4711 gid=root to cpu=a"])), None);
+        let known = ["uid=root to cpu=a", "uid=4711 gid=root to cpu=a", "group=root to cpu=a"];
+        assert_eq!(unknown(&rules(&known)), None);
         let said = unknown(&rules(&["uid=no-such-user to cpu=a", "gid=no-such-group to cpu=a"]));
         assert_eq!(
             said.as_deref(),
@@ -192,7 +279,26 @@ mod tests {
             ("uid=1 uid=2 to cpu=a", "twice"),
             ("uid to cpu=a", "no KEY=VALUE"),
             ("port=80 to cpu=a", "is no link"),
+            ("from=10.0.0.0/8 to cpu=a", "is no link"),
+            ("from=10.0.0.0/8 to", "names no queue"),
+            ("from=10.0.0.1/8 to eth0=a", "bits beyond"),
+            ("from=none to eth0=a", "\"none\""),
+            ("from=any port=80 to eth0=a", "port beside from"),
+            ("from=any remote=10.0.0.0/8 to eth0=a", "remote beside from"),
+            ("from=any uid=0 to eth0=a", "one of the two"),
+            ("from=any protocol=icmp local_port=7 to eth0=a", "no ports"),
+            ("from=any to receive=0/s", "\"0/s\""),
+            ("from=any to receive=nothing receive-burst=3", "without a rate"),
+            ("from=any to eth0=a receive-burst=3", "without a rate"),
+            ("from=any to receive=5/s receive-burst=x", "\"x\""),
+            ("uid=0 to cpu=a receive=5/s", "who comes"),
+            ("local_port=80 to receive=nothing", "who comes"),
             ("uid=1 port=80 to eth0=a", "one of the two"),
+            ("uid=1 to cpu={user}/a", "is no queue"),
+            ("uid=1 to cpu=users/{uid}", "is no queue"),
+            ("uid=1 to cpu=users/a{user}", "is no queue"),
+            ("uid=1 to container=users/{user}", "of a container there is none"),
+            ("port=80 to eth0=users/{user}", "a packet has no user"),
         ] {
             let error = parse(&given(text)).unwrap_err();
             assert_eq!(error.kind, Kind::Usage);

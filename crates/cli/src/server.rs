@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `doctor nginx`, `doctor apache`: whether a web server's configuration gives its sites the
-//! containers that it names. The server itself says what its configuration is, in all its files;
-//! a file for each server reads that. Nothing is changed.
+//! `doctor nginx`, `doctor apache`, `doctor php`: whether a server's configuration gives its sites
+//! the containers that it names. The server itself says what its configuration is, in all its
+//! files; a file for each server reads that. Nothing is changed.
 
 mod apache;
 mod nginx;
+mod php;
 mod running;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::path::Path;
-use std::process::{Command, Output};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use serde::Serialize;
 
 use crate::access;
@@ -35,6 +42,14 @@ struct Said {
     shares: BTreeMap<String, String>,
     /// Values that are known only when the server runs, each with the first place.
     later: BTreeMap<String, String>,
+    /// Containers in which all others must be, where the configuration names such.
+    roots: BTreeMap<String, String>,
+    /// What the server says against the module or its words.
+    wrong: Vec<String>,
+    /// What somebody should know: the name of the check, what there is and what it means.
+    notes: Vec<(&'static str, String, &'static str)>,
+    /// Its main file, where the server says which.
+    config: Option<PathBuf>,
 }
 
 impl Said {
@@ -51,7 +66,7 @@ impl Said {
 /// What is different from server to server.
 struct Kind {
     name: &'static str,
-    /// What its processes are called.
+    /// What its processes are called; a version may follow.
     processes: &'static [&'static str],
     /// Its option for another configuration file.
     option: &'static str,
@@ -89,10 +104,21 @@ const APACHE: Kind = Kind {
     read: apache::read,
 };
 
+const PHP: Kind = Kind {
+    name: "PHP-FPM",
+    processes: &["php-fpm"],
+    option: "-y",
+    module: "php_reserv.so",
+    load: "extension = /usr/local/lib/php/php_reserv.so",
+    engine: "reserv.containers = web",
+    reload: "systemctl reload 'php*-fpm*'",
+    read: php::read,
+};
+
 /// Everything that is said of a server.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    /// `nginx` or `Apache`.
+    /// `nginx`, `Apache` or `PHP-FPM`.
     server: &'static str,
     /// Whether nothing is missing.
     pub ok: bool,
@@ -121,11 +147,12 @@ pub(crate) fn examine(server: Server, config: Option<&Path>) -> Report {
     let kind = match server {
         Server::Nginx => NGINX,
         Server::Apache => APACHE,
+        Server::Php => PHP,
     };
     let checks = match (kind.read)(config) {
         Err(why) => vec![check("config", Verdict::Missing, why, None)],
         Ok(said) => {
-            let found = running::find(&kind, config);
+            let found = running::find(&kind, said.config.as_deref().or(config));
             let reserv = reserv();
             checks(&kind, &said, &found, reserv.as_deref())
         }
@@ -161,6 +188,7 @@ fn checks(
 ) -> Vec<Check> {
     let accepted = format!("{} accepts it", kind.name);
     let mut all = vec![check("config", Verdict::Ok, accepted, None)];
+    all.extend(said.wrong.iter().map(|why| check("config", Verdict::Missing, why, None)));
     all.push(match &said.module {
         Some(place) => check("module", Verdict::Ok, format!("loaded by {place}"), None),
         None => {
@@ -190,7 +218,11 @@ fn checks(
                 })
                 .collect();
             let worker = found.worker.as_ref();
-            all.extend(named.values().map(|(value, at)| one(files, value, at, worker)));
+            all.extend(said.roots.iter().map(|(value, at)| one(files, value, at, true, worker)));
+            all.extend(named.values().map(|(value, at)| {
+                outside(files, said, value, at)
+                    .unwrap_or_else(|| one(files, value, at, false, worker))
+            }));
         }
         Err(why) => all.push(why.clone()),
     }
@@ -198,11 +230,37 @@ fn checks(
         let means = "known when a request is; not looked at";
         check("container", Verdict::Note, format!("{value} ({at})"), Some(means))
     }));
+    all.extend(
+        said.notes
+            .iter()
+            .map(|(name, found, means)| check(name, Verdict::Note, found, Some(means))),
+    );
     all
 }
 
-/// One container: it is there, it holds threads, and the server's user may use it.
-fn one(files: &dyn Files, value: &str, at: &str, worker: Option<&running::Worker>) -> Check {
+/// One that is not in those in which it must be.
+fn outside(files: &dyn Files, said: &Said, value: &str, at: &str) -> Option<Check> {
+    let path = container::path(files, value).ok()?;
+    let roots = said.roots.keys().filter_map(|root| container::path(files, root).ok());
+    let roots: Vec<NodePath> = roots.collect();
+    let inside = |root: &NodePath| Path::new(path.as_str()).starts_with(root.as_str());
+    if roots.is_empty() || roots.iter().any(inside) {
+        return None;
+    }
+    let found = format!("{path} ({at}) is in none of those that may be named");
+    let means = format!("add it there: {}", said.on.join(", "));
+    Some(check("container", Verdict::Missing, found, Some(&means)))
+}
+
+/// One container: it is there, it holds threads (or, with `within`, others that do), and the
+/// server's user may use it.
+fn one(
+    files: &dyn Files,
+    value: &str,
+    at: &str,
+    within: bool,
+    worker: Option<&running::Worker>,
+) -> Check {
     let missing =
         |found: String, means: &str| check("container", Verdict::Missing, found, Some(means));
     let wrong = |why: &dyn std::fmt::Display| {
@@ -216,15 +274,16 @@ fn one(files: &dyn Files, value: &str, at: &str, worker: Option<&running::Worker
         let make = format!("reserv mk --container {}", container::below(&path));
         return missing(format!("there is no {path} ({at})"), &make);
     }
+    let mut there = format!("{path} ({at})");
     match files.list(path.as_str()) {
-        Ok(listing) if !listing.files.iter().any(|name| name == "members") => {
+        Ok(listing) if listing.files.iter().any(|name| name == "members") => {}
+        Ok(_) if within => there = format!("all in {there}"),
+        Ok(_) => {
             let means = format!("name one of those in it: reserv tree {path}");
             return missing(format!("{path} ({at}) holds containers, not threads"), &means);
         }
-        Ok(_) => {}
         Err(e) => return wrong(&e),
     }
-    let there = format!("{path} ({at})");
     match refused(files, &path, worker) {
         Ok(Some(user)) => missing(
             format!("{there}: {user} has no right to use it"),
@@ -250,6 +309,10 @@ fn refused(
     Ok((!access::allowed(&may, "use")).then(|| worker.user.clone()))
 }
 
+/// So long a server's program may take: with many sites it reads for seconds, and what hangs (a
+/// name that is looked up, a file on a server that is gone) does not end.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// What a server's program says. Not every PATH has the folders of administrators' programs.
 fn ask(program: &str, words: &[&str], config: Option<(&str, &Path)>) -> std::io::Result<Output> {
     let run = |program: &str| {
@@ -258,12 +321,35 @@ fn ask(program: &str, words: &[&str], config: Option<(&str, &Path)>) -> std::io:
         if let Some((option, file)) = config {
             command.arg(option).arg(file);
         }
-        command.stdin(std::process::Stdio::null()).output()
+        within(PATIENCE, &mut command)
     };
     match run(program) {
         Err(e) if e.kind() == ErrorKind::NotFound => run(&format!("/usr/sbin/{program}")),
         answer => answer,
     }
+}
+
+/// What a program prints, if it ends in time; else it is ended, with all that it started.
+fn within(patience: Duration, command: &mut Command) -> std::io::Result<Output> {
+    let words: Vec<_> = std::iter::once(command.get_program()).chain(command.get_args()).collect();
+    let shown = words.iter().map(|w| w.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let child = command.spawn()?;
+    let group = i32::try_from(child.id()).ok().map(Pid::from_raw);
+    let (tell, told) = mpsc::channel();
+    thread::Builder::new().spawn(move || tell.send(child.wait_with_output()))?;
+    told.recv_timeout(patience).unwrap_or_else(|_| {
+        // Nobody has waited for it yet, or has just now: the number is no other's.
+        if let Some(group) = group {
+            let _ = killpg(group, Signal::SIGKILL);
+        }
+        let seconds = patience.as_secs();
+        let why = format!(
+            "'{shown}' gave no answer within {seconds} s, and was ended; run it by \
+             hand to see what it waits for"
+        );
+        Err(std::io::Error::new(ErrorKind::TimedOut, why))
+    })
 }
 
 #[cfg(test)]
@@ -280,6 +366,38 @@ mod tests {
 
     fn missing(text: &str) -> (Verdict, String) {
         (Verdict::Missing, text.to_owned())
+    }
+
+    #[test]
+    fn a_server_that_gives_no_answer_is_ended() {
+        let shell = |text: &str| {
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", text]);
+            command
+        };
+        let said =
+            within(Duration::from_secs(30), &mut shell("echo a; echo b >&2; exit 3")).unwrap();
+        assert_eq!(
+            (said.status.code(), &*said.stdout, &*said.stderr),
+            (Some(3), &b"a\n"[..], &b"b\n"[..])
+        );
+        // With what it started, which holds its output open.
+        let folder = tempfile::tempdir().unwrap();
+        let pid = folder.path().join("pid");
+        let began = std::time::Instant::now();
+        let text = format!("sleep 300 & echo $! > {}; wait", pid.display());
+        let error = within(Duration::from_secs(1), &mut shell(&text)).unwrap_err();
+        assert!(began.elapsed() < Duration::from_secs(60));
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        let text = error.to_string();
+        assert!(text.contains("gave no answer within 1 s, and was ended"), "{text}");
+        let pid = std::fs::read_to_string(pid).unwrap();
+        let state = || std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+        let gone = |_| {
+            thread::sleep(Duration::from_millis(50));
+            state().map_or(true, |text| text.contains(") Z"))
+        };
+        assert!((0..600).any(gone), "{:?}", state());
     }
 
     #[test]
@@ -314,6 +432,36 @@ mod tests {
         assert!(all.contains(&(Verdict::Note, "container: web/$x (c:7)".to_owned())));
         assert!(all.iter().any(|(verdict, text)| *verdict == Verdict::Missing
             && text.starts_with("container: container (c:8): ")));
+    }
+
+    #[test]
+    fn what_may_be_named_is_looked_at_as_a_whole() {
+        let files = Fake::new();
+        for (path, sched) in [
+            ("container", true),
+            ("container/web", true),
+            ("container/web/a", false),
+            ("container/webs", false),
+        ] {
+            files.node(path, sched);
+        }
+        let mut said =
+            Said { module: Some("c:1".into()), on: vec!["c:2".into()], ..Said::default() };
+        for root in ["web", "none", "webs"] {
+            said.roots.insert(root.to_owned(), "c:2".to_owned());
+        }
+        said.share("web/a", &['$'], "c:3");
+        let all = found(&said, &Running::default(), &files);
+        assert!(all.contains(&(Verdict::Ok, "container: all in container/web (c:2)".to_owned())));
+        assert!(all.contains(&(Verdict::Ok, "container: container/webs (c:2)".to_owned())));
+        assert!(all.contains(&missing("container: there is no container/none (c:2)")), "{all:?}");
+        assert!(all.contains(&(Verdict::Ok, "container: container/web/a (c:3)".to_owned())));
+        // A name that begins alike is another one.
+        said.roots.remove("webs");
+        said.share("webs", &['$'], "c:4");
+        let all = found(&said, &Running::default(), &files);
+        let outside = "container: container/webs (c:4) is in none of those that may be named";
+        assert!(all.contains(&missing(outside)), "{all:?}");
     }
 
     #[test]

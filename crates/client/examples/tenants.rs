@@ -7,20 +7,21 @@
 //! tenants cpu gold=60 silver=30 bronze=10
 //! ```
 
+use std::path::Path;
 use std::process::ExitCode;
 
-fn make(parent: &str, tenants: &[(String, String)]) -> reserv::Result<()> {
+fn make(parent: &Path, tenants: &[(String, String)]) -> reserv::Result<()> {
     for (i, (name, weight)) in tenants.iter().enumerate() {
-        if let Err(error) = reserv::mkqueue(&format!("{parent}/{name}"), Some(weight)) {
+        if let Err(error) = reserv::mkqueue(parent.join(name), Some(weight)) {
             for (name, _) in &tenants[..i] {
-                reserv::delete(&format!("{parent}/{name}"), reserv::Delete::Flush)?;
+                reserv::delete(parent.join(name), reserv::Delete::Flush)?;
             }
             return Err(error);
         }
     }
     for (name, _) in tenants {
-        let queue = format!("{parent}/{name}");
-        println!("{queue} {} ppm", reserv::stat(&queue)?.weight_share_ppm);
+        let queue = parent.join(name);
+        println!("{} {} ppm", queue.display(), reserv::stat(&queue)?.weight_share_ppm);
     }
     Ok(())
 }
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
         eprintln!("usage: tenants PARENT NAME=WEIGHT...");
         return ExitCode::from(2);
     };
-    if let Err(error) = make(parent, &tenants) {
+    if let Err(error) = make(Path::new(parent), &tenants) {
         eprintln!("tenants: {error}");
         return ExitCode::FAILURE;
     }

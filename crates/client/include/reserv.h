@@ -13,6 +13,14 @@
  * A call that fills a buffer answers the length of the text, without the 0 at its end; ERANGE if
  * text and 0 do not fit. With size 0 nothing is written, and the length is the answer.
  *
+ * Structures grow at their end in later releases. So each call with one that the program has in its
+ * own memory is here twice: NAME_sized(…, size) is in the library, and NAME(…) says the size that
+ * the program was compiled with. Of a structure that is filled, an older program gets what it has
+ * room for, and a newer one finds zeros in what the library does not know. Of one that is read,
+ * what an older program does not have counts as zeros, and E2BIG says that a newer one asks for
+ * something that the library does not know. A 0 means "not set" in every field. EINVAL: it is no
+ * size of such a structure.
+ *
  * Every call may be used by several threads at once. None is async-signal-safe; what is, are the
  * fcntl commands below, which the first calls of each group are made of. Descriptors that are
  * answered are the caller's, and closed at exec.
@@ -96,7 +104,7 @@ ssize_t reserv_cpures(char *buf, size_t size);
 int reserv_tag(const char *queue, pid_t pid);
 int reserv_tag_thread(const char *queue, pid_t tid);
 
-/* What a thread asks of its queue's class; 0: not set. */
+/* What a thread asks of its queue's class; 0: not set. It grows. */
 struct reserv_params {
 	uint32_t weight; /* thousandths */
 	uint32_t priority; /* 1 … 100, higher first */
@@ -104,8 +112,16 @@ struct reserv_params {
 };
 
 /* Of the calling thread: all of them are set. */
-int reserv_set_params(const struct reserv_params *params);
-int reserv_get_params(struct reserv_params *params);
+int reserv_set_params_sized(const struct reserv_params *params, size_t size);
+int reserv_get_params_sized(struct reserv_params *params, size_t size);
+static inline int reserv_set_params(const struct reserv_params *params)
+{
+	return reserv_set_params_sized(params, sizeof(*params));
+}
+static inline int reserv_get_params(struct reserv_params *params)
+{
+	return reserv_get_params_sized(params, sizeof(*params));
+}
 
 /* --- reserv_bind(3) --- */
 
@@ -139,7 +155,8 @@ int reserv_work(int slot);
 
 /*
  * What a thread tells the kernel's part of Reserv so: the calling thread's, made at the first call,
- * until the thread ends; NULL and errno. In a child it is another one, made by a call there.
+ * until the thread ends; NULL and errno. In a child it is another one, made by a call there. It is
+ * the library's memory, and grows behind what programs were compiled with.
  */
 struct reserv_page {
 	uint32_t size, which;
@@ -174,6 +191,92 @@ static inline void reserv_page_work(struct reserv_page *page, int slot)
 }
 #endif
 
+/* --- reserv_pool_open(3) --- */
+
+/* What a pool's containers are. It grows. */
+struct reserv_pool_params {
+	const char *share; /* of each, as in its file; NULL: 1 */
+	uint64_t flags;
+};
+/* One container more, for all activities that find none free. */
+#define RESERV_POOL_OVERFLOW 1
+
+/* Containers for activities: the library's memory, which grows as a page does. */
+struct reserv_pool {
+	uint64_t free; /* a count, and below it the first free slot */
+	uint32_t count, overflow;
+	struct {
+		uint64_t owner;
+		uint32_t next, pad;
+	} of[1024];
+};
+/*
+ * `count` containers below `parent` (NULL: they have none), all or none: NULL and errno. They go
+ * when it is closed, or the process ends.
+ */
+struct reserv_pool *reserv_pool_open_sized(const char *parent, int count,
+					   const struct reserv_pool_params *params, size_t size);
+static inline struct reserv_pool *reserv_pool_open(const char *parent, int count,
+						   const struct reserv_pool_params *params)
+{
+	return reserv_pool_open_sized(parent, count, params, sizeof(*params));
+}
+/* EBUSY while activities go on. */
+int reserv_pool_close(struct reserv_pool *pool);
+/*
+ * The calling thread works for a container of its own, of those that are free, until
+ * reserv_end(pool, what was answered): then it works for what it did before. EAGAIN: none is free.
+ */
+int reserv_begin(struct reserv_pool *pool);
+int reserv_end(struct reserv_pool *pool, int activity);
+/* For reserv_work(): the container of an activity. */
+static inline int reserv_activity_slot(int activity)
+{
+	return activity & 1023;
+}
+
+#if defined(__x86_64__) || defined(__aarch64__)
+/* reserv_begin() of the thread whose page it is, in a few instructions. */
+static inline int reserv_page_begin(struct reserv_page *page, struct reserv_pool *pool)
+{
+	int before = (int)(page->log[(page->head - 1) % 256] & 1023), slot;
+	uint64_t first = __atomic_load_n(&pool->free, __ATOMIC_ACQUIRE), then;
+
+	do {
+		slot = (int)(first & 1023);
+		if (__builtin_expect(!slot, 0))
+			return reserv_begin(pool);
+		then = ((first >> 10) + 1) << 10 |
+		       __atomic_load_n(&pool->of[slot].next, __ATOMIC_RELAXED);
+	} while (!__atomic_compare_exchange_n(&pool->free, &first, then, 1, __ATOMIC_ACQUIRE,
+					      __ATOMIC_ACQUIRE));
+	__atomic_store_n(&pool->of[slot].owner, (uintptr_t)page | (unsigned int)before,
+			 __ATOMIC_RELAXED);
+	reserv_page_work(page, slot);
+	return slot | before << 10;
+}
+
+static inline int reserv_page_end(struct reserv_page *page, struct reserv_pool *pool, int activity)
+{
+	int slot = activity & 1023;
+	uint64_t first, then;
+
+	if (__builtin_expect(activity >> 20 || !slot || slot == (int)pool->overflow ||
+				     !__atomic_exchange_n(&pool->of[slot].owner, 0, __ATOMIC_RELAXED),
+			     0))
+		return reserv_end(pool, activity);
+	if ((int)(page->log[(page->head - 1) % 256] & 1023) == slot)
+		reserv_page_work(page, activity >> 10);
+	first = __atomic_load_n(&pool->free, __ATOMIC_RELAXED);
+	do {
+		__atomic_store_n(&pool->of[slot].next, (uint32_t)(first & 1023), __ATOMIC_RELAXED);
+		then = ((first >> 10) + 1) << 10 | (uint64_t)slot;
+	} while (!__atomic_compare_exchange_n(&pool->free, &first, then, 1, __ATOMIC_RELEASE,
+					      __ATOMIC_RELAXED));
+	return 0;
+}
+#endif
+
 /* --- reserv_set_queue(3) --- */
 
 /* Tags an open file or socket, and with it every descriptor that shares it. */
@@ -184,6 +287,17 @@ int reserv_set_queue_path(int fd, const char *queue);
  * own node.
  */
 ssize_t reserv_get_queue(int fd, const char *resource, char *buf, size_t size);
+
+/* --- reserv_listen_for(3) --- */
+
+/*
+ * A listening TCP socket, or a bound UDP socket, is for these clients from now on: "10.1.0.0/16",
+ * "not 10.0.0.0/8", "any", several with blanks between; "at 80 any": at a port at which another
+ * socket is bound; "none": as any other socket again.
+ */
+int reserv_listen_for(int fd, const char *clients);
+/* For which it is: as it was said, or "none". */
+ssize_t reserv_listens_for(int fd, char *buf, size_t size);
 
 /* --- reserv_pread(3) --- */
 
@@ -256,7 +370,7 @@ int reserv_fget_collect(int fd);
 
 /*
  * The counters of a node and what is below it, as in its file `stat`; 0 where its resource does not
- * have one.
+ * have one. It grows.
  */
 struct reserv_stat {
 	uint64_t weight_share_ppm, effective_share_ppm;
@@ -268,7 +382,11 @@ struct reserv_stat {
 	uint64_t guarantee_ns; /* what it has per second whoever wants */
 	uint64_t threads_short; /* that it lacks to be able to use its minimum */
 };
-int reserv_stat(const char *node, struct reserv_stat *stat);
+int reserv_stat_sized(const char *node, struct reserv_stat *stat, size_t size);
+static inline int reserv_stat(const char *node, struct reserv_stat *stat)
+{
+	return reserv_stat_sized(node, stat, sizeof(*stat));
+}
 
 #ifdef __cplusplus
 }

@@ -4,13 +4,15 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::path::Path;
 
 use reserv_facts::place::MOUNT;
 
 use crate::calls::{self, BIND, BOUND, UNBIND};
 use crate::descriptor::open_at;
 use crate::error::{Error, Result};
-use crate::place::{Place, or_hidden};
+use crate::page::told_by_call;
+use crate::place::{Place, or_hidden, utf8};
 
 /// The directory of all containers.
 const TOP: &str = "container";
@@ -37,20 +39,27 @@ fn named(place: &Place, text: &str) -> Result<String> {
     Ok(format!("{TOP}/{}", names.join("/")))
 }
 
+/// The same, or the directory of all, for what has no parent: `""`.
+pub(crate) fn top_or_named(place: &Place, path: &Path) -> Result<String> {
+    let text = utf8(path)?;
+    if text.is_empty() || text == TOP { Ok(TOP.to_owned()) } else { named(place, text) }
+}
+
 /// A descriptor of a container's directory, opened for reading: what [`bind`] wants.
-pub fn open_container(container: &str) -> Result<OwnedFd> {
+pub fn open_container(container: impl AsRef<Path>) -> Result<OwnedFd> {
     let place = Place::find()?;
-    open_at(&place, &named(&place, container)?)
+    open_at(&place, &named(&place, utf8(container.as_ref())?)?)
 }
 
-/// The calling thread works for a container from here on, by a descriptor of its directory, of its
-/// `share`, or of what opening `new` gave: it competes and is charged there.
-pub fn bind(container: RawFd) -> Result<()> {
-    calls::number(container, BIND, 0).map(drop).map_err(|e| why_not(container, &e))
+/// As borrowed.rs says.
+pub(crate) fn bind(container: RawFd) -> Result<()> {
+    calls::number(container, BIND, 0).map_err(|e| why_not(container, &e))?;
+    told_by_call();
+    Ok(())
 }
 
-/// The same by its path.
-pub fn bind_path(container: &str) -> Result<()> {
+/// As [`bind`](crate::bind), by the container's path.
+pub fn bind_path(container: impl AsRef<Path>) -> Result<()> {
     bind(open_container(container)?.as_raw_fd())
 }
 
@@ -60,7 +69,10 @@ pub fn unbind() -> Result<()> {
     match calls::number(root(&place)?.as_raw_fd(), UNBIND, 0) {
         Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Err(unknown()),
         Err(e) => Err(Error::of("the thread's former queue", &e)),
-        Ok(_) => Ok(()),
+        Ok(_) => {
+            told_by_call();
+            Ok(())
+        }
     }
 }
 

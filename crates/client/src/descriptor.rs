@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Descriptors: of nodes, and tags on those of files and sockets.
+//! Descriptors: of nodes, and tags on those of files and sockets. borrowed.rs says what the calls
+//! with a number do.
 
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
 
 use crate::calls::{self, GET_QUEUE, SET_QUEUE};
 use crate::error::{Error, Result};
@@ -14,7 +16,7 @@ use crate::node;
 use crate::place::{self, Place};
 
 /// A descriptor of a node's directory, opened for reading.
-pub fn open(node: &str) -> Result<OwnedFd> {
+pub fn open(node: impl AsRef<Path>) -> Result<OwnedFd> {
     let place = Place::find()?;
     open_at(&place, &place.node(node)?)
 }
@@ -24,8 +26,7 @@ pub(crate) fn open_at(place: &Place, node: &str) -> Result<OwnedFd> {
     dir.map(OwnedFd::from).map_err(|e| place.explain(&Attempt::reading(node, "its directory"), &e))
 }
 
-/// The path of the node that a descriptor of /reserv belongs to. `ESTALE`: it is gone.
-pub fn path(fd: RawFd) -> Result<String> {
+pub(crate) fn path(fd: RawFd) -> Result<String> {
     let place = Place::find()?;
     below(&place, fd).map(|path| place.shown(&path))
 }
@@ -44,10 +45,7 @@ fn unknown(what: &str) -> Error {
     Error::new(libc::EOPNOTSUPP, text)
 }
 
-/// Tags an open file or socket with a queue, by a descriptor of the queue's directory or `share`;
-/// and with it every descriptor that shares it, here and in other processes. `q0` takes the tag
-/// back.
-pub fn set_queue(fd: RawFd, queue: RawFd) -> Result<()> {
+pub(crate) fn set_queue(fd: RawFd, queue: RawFd) -> Result<()> {
     let Err(mut e) = calls::number(fd, SET_QUEUE, queue) else { return Ok(()) };
     // An unknown command, perhaps: then sockets may have an option for it.
     if e.raw_os_error() == Some(libc::EINVAL) {
@@ -166,14 +164,11 @@ fn why_not(fd: RawFd, queue: RawFd, e: &io::Error) -> Result<Error> {
     Ok(Error::new(errno, text))
 }
 
-/// The same by the queue's path.
-pub fn set_queue_path(fd: RawFd, queue: &str) -> Result<()> {
+pub(crate) fn set_queue_path(fd: RawFd, queue: &str) -> Result<()> {
     set_queue(fd, open(queue)?.as_raw_fd())
 }
 
-/// The queue of an open file or socket for a resource (`cpu`, `vda`); where none is named, of a
-/// descriptor of /reserv: its own node. `ENOENT`: the object does not live on that resource.
-pub fn get_queue(fd: RawFd, resource: Option<&str>) -> Result<String> {
+pub(crate) fn get_queue(fd: RawFd, resource: Option<&str>) -> Result<String> {
     let Some(resource) = resource else { return path(fd) };
     if !calls::is_open(fd) {
         return Err(Error::new(libc::EBADF, format!("descriptor {fd} is not open")));
@@ -209,14 +204,12 @@ pub(crate) fn by_index(place: &Place, resource: u64, index: i64) -> Result<Strin
         })
 }
 
-/// [`node::set_collect`] by a descriptor of the node: its directory or a file of it. The right to
-/// do it is the right to write the node's `gc`, which a descriptor does not show; so this is no
-/// call of the kernel's.
-pub fn fset_collect(fd: RawFd, on: bool) -> Result<()> {
+/// The right to do it is the right to write the node's `gc`, which a descriptor does not show; so
+/// this is no call of the kernel's.
+pub(crate) fn fset_collect(fd: RawFd, on: bool) -> Result<()> {
     node::set_collect(&below(&Place::find()?, fd)?, on)
 }
 
-/// [`node::get_collect`] by a descriptor of the node: its directory or a file of it.
-pub fn fget_collect(fd: RawFd) -> Result<bool> {
+pub(crate) fn fget_collect(fd: RawFd) -> Result<bool> {
     node::get_collect(&below(&Place::find()?, fd)?)
 }

@@ -9,7 +9,11 @@ use std::os::fd::{IntoRawFd as _, OwnedFd};
 use crate::calls::ThreadPage;
 use crate::error::{Error, Result};
 use crate::page::{self, Slot};
-use crate::{Delete, List, Params, Stat};
+use crate::pool::{self, Shared};
+use crate::sized::{self, Grows};
+use crate::{
+    Delete, List, Params, PoolParams, Stat, container, descriptor, listen, request, thread,
+};
 
 /// Longest text of an error, with its 0.
 const ERROR_MAX: usize = 1024;
@@ -159,6 +163,63 @@ unsafe fn fresh(
     Ok(fd)
 }
 
+/// `struct reserv_pool_params`. Its fields leave no hole, not at the end either: what grows there
+/// finds zeros in older programs.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RawPoolParams {
+    share: *const c_char,
+    flags: u64,
+}
+
+// SAFETY: A pointer, which may be null, and a number.
+unsafe impl Grows for RawPoolParams {
+    const NAME: &str = "struct reserv_pool_params";
+}
+
+// SAFETY: Numbers alone.
+unsafe impl Grows for Stat {
+    const NAME: &str = "struct reserv_stat";
+}
+
+// SAFETY: Numbers alone.
+unsafe impl Grows for Params {
+    const NAME: &str = "struct reserv_params";
+}
+
+/// RESERV_POOL_OVERFLOW
+const OVERFLOW: u64 = 1;
+
+fn no_pool() -> Error {
+    Error::new(libc::EFAULT, "the pool is NULL")
+}
+
+/// # Safety
+/// As the header says of the parameters.
+unsafe fn open_pool(
+    parent: Result<Option<&str>>,
+    count: c_int,
+    params: *const RawPoolParams,
+    size: usize,
+) -> Result<*mut Shared> {
+    let wrong = || Error::new(libc::EINVAL, format!("{count} is no number of containers"));
+    let count = u32::try_from(count).map_err(|_| wrong())?;
+    let mut wanted = PoolParams::default();
+    if !params.is_null() {
+        // SAFETY: As the caller says.
+        let params = unsafe { sized::read(params, size) }?;
+        if params.flags & !OVERFLOW != 0 {
+            let text =
+                format!("{:#x} are no flags of a pool; RESERV_POOL_OVERFLOW is 1", params.flags);
+            return Err(Error::new(libc::EINVAL, text));
+        }
+        // SAFETY: As the caller says.
+        wanted.share = unsafe { optional(params.share, "the share") }?;
+        wanted.overflow = params.flags & OVERFLOW != 0;
+    }
+    pool::open_raw(parent?.unwrap_or_default().as_ref(), count, &wanted)
+}
+
 c_abi! {
     reserv_error() -> *const c_char { ERROR.with(|cell| cell.get().cast_const().cast()) }
     reserv_version() -> *const c_char { concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast() }
@@ -169,15 +230,15 @@ c_abi! {
     reserv_open(node: *const c_char) -> c_int {
         number(word(node, "the node").and_then(crate::open), OwnedFd::into_raw_fd)
     }
-    reserv_path(fd: c_int, buf: *mut c_char, size: usize) -> isize { text(crate::path(fd), buf, size) }
+    reserv_path(fd: c_int, buf: *mut c_char, size: usize) -> isize { text(descriptor::path(fd), buf, size) }
 
-    reserv_chcpures(queue: c_int) -> c_int { done(crate::chcpures(queue)) }
+    reserv_chcpures(queue: c_int) -> c_int { done(thread::chcpures(queue)) }
     reserv_chcpures_path(queue: *const c_char) -> c_int { done(word(queue, "the queue").and_then(crate::chcpures_path)) }
     reserv_cpures(buf: *mut c_char, size: usize) -> isize { text(crate::cpures(), buf, size) }
     reserv_open_container(container: *const c_char) -> c_int {
         number(word(container, "the container").and_then(crate::open_container), OwnedFd::into_raw_fd)
     }
-    reserv_bind(container: c_int) -> c_int { done(crate::bind(container)) }
+    reserv_bind(container: c_int) -> c_int { done(container::bind(container)) }
     reserv_bind_path(container: *const c_char) -> c_int {
         done(word(container, "the container").and_then(crate::bind_path))
     }
@@ -186,7 +247,7 @@ c_abi! {
         text(crate::bound().map(Option::unwrap_or_default), buf, size)
     }
     reserv_slot(container: c_int) -> c_int {
-        number(Slot::new(container), |slot| slot.into_number().cast_signed())
+        number(Slot::of_fd(container), |slot| slot.into_number().cast_signed())
     }
     reserv_slot_path(container: *const c_char) -> c_int {
         let slot = word(container, "the container").and_then(Slot::of_path);
@@ -202,34 +263,54 @@ c_abi! {
         page
     }
     reserv_page_settle(_page: *mut ThreadPage) -> c_int { done(page::settle()) }
+    reserv_pool_open_sized(
+        parent: *const c_char, count: c_int, params: *const RawPoolParams, size: usize
+    ) -> *mut Shared {
+        let mut pool = std::ptr::null_mut();
+        let opened = open_pool(optional(parent, "the parent"), count, params, size);
+        answer(opened, |at| { pool = at; 0 });
+        pool
+    }
+    reserv_pool_close(pool: *mut Shared) -> c_int { done(pool::close_raw(pool)) }
+    reserv_begin(pool: *const Shared) -> c_int {
+        number(pool.as_ref().ok_or_else(no_pool).and_then(pool::begin), u32::cast_signed)
+    }
+    reserv_end(pool: *const Shared, activity: c_int) -> c_int {
+        done(pool.as_ref().ok_or_else(no_pool).and_then(|pool| pool::end(pool, activity.cast_unsigned())))
+    }
     reserv_tag(queue: *const c_char, pid: libc::pid_t) -> c_int {
         done(word(queue, "the queue").and_then(|queue| crate::tag(queue, pid)))
     }
     reserv_tag_thread(queue: *const c_char, tid: libc::pid_t) -> c_int {
         done(word(queue, "the queue").and_then(|queue| crate::tag_thread(queue, tid)))
     }
-    reserv_set_params(params: *const Params) -> c_int {
-        let params = params.as_ref().ok_or_else(|| Error::new(libc::EFAULT, "the parameters are NULL"));
-        done(params.and_then(crate::set_params))
+    reserv_set_params_sized(params: *const Params, size: usize) -> c_int {
+        done(sized::read(params, size).and_then(|params| crate::set_params(&params)))
     }
-    reserv_get_params(params: *mut Params) -> c_int {
-        let params = params.as_mut().ok_or_else(|| Error::new(libc::EFAULT, "the parameters are NULL"));
-        done(params.and_then(|params| { *params = crate::get_params()?; Ok(()) }))
+    reserv_get_params_sized(params: *mut Params, size: usize) -> c_int {
+        done(sized::fill(params, size, crate::get_params))
     }
 
-    reserv_set_queue(fd: c_int, queue: c_int) -> c_int { done(crate::set_queue(fd, queue)) }
+    reserv_set_queue(fd: c_int, queue: c_int) -> c_int { done(descriptor::set_queue(fd, queue)) }
     reserv_set_queue_path(fd: c_int, queue: *const c_char) -> c_int {
-        done(word(queue, "the queue").and_then(|queue| crate::set_queue_path(fd, queue)))
+        done(word(queue, "the queue").and_then(|queue| descriptor::set_queue_path(fd, queue)))
     }
     reserv_get_queue(fd: c_int, resource: *const c_char, buf: *mut c_char, size: usize) -> isize {
-        text(optional(resource, "the resource").and_then(|r| crate::get_queue(fd, r)), buf, size)
+        text(optional(resource, "the resource").and_then(|r| descriptor::get_queue(fd, r)), buf, size)
+    }
+
+    reserv_listen_for(fd: c_int, clients: *const c_char) -> c_int {
+        done(word(clients, "the clients").and_then(|clients| listen::listen_for(fd, clients)))
+    }
+    reserv_listens_for(fd: c_int, buf: *mut c_char, size: usize) -> isize {
+        text(listen::listens_for(fd), buf, size)
     }
 
     reserv_pread(fd: c_int, buf: *mut std::ffi::c_void, count: usize, offset: libc::off_t, deadline_ns: u64) -> isize {
-        answer(crate::request::pread_raw(fd, buf, count, offset, deadline_ns), |n| isize::try_from(n).unwrap_or(isize::MAX))
+        answer(request::pread_raw(fd, buf, count, offset, deadline_ns), |n| isize::try_from(n).unwrap_or(isize::MAX))
     }
     reserv_pwrite(fd: c_int, buf: *const std::ffi::c_void, count: usize, offset: libc::off_t, deadline_ns: u64) -> isize {
-        answer(crate::request::pwrite_raw(fd, buf, count, offset, deadline_ns), |n| isize::try_from(n).unwrap_or(isize::MAX))
+        answer(request::pwrite_raw(fd, buf, count, offset, deadline_ns), |n| isize::try_from(n).unwrap_or(isize::MAX))
     }
 
     reserv_get_default(pid: libc::pid_t, resource: *const c_char, buf: *mut c_char, size: usize) -> isize {
@@ -246,10 +327,10 @@ c_abi! {
     }
 
     reserv_newqueue(parent: *const c_char, buf: *mut c_char, size: usize) -> c_int {
-        number(fresh(crate::newqueue, word(parent, "the parent"), buf, size), OwnedFd::into_raw_fd)
+        number(fresh(|parent| crate::newqueue(parent), word(parent, "the parent"), buf, size), OwnedFd::into_raw_fd)
     }
     reserv_newsched(parent: *const c_char, buf: *mut c_char, size: usize) -> c_int {
-        number(fresh(crate::newsched, word(parent, "the parent"), buf, size), OwnedFd::into_raw_fd)
+        number(fresh(|parent| crate::newsched(parent), word(parent, "the parent"), buf, size), OwnedFd::into_raw_fd)
     }
     reserv_mkqueue(node: *const c_char, share: *const c_char) -> c_int {
         done(word(node, "the node").and_then(|node| crate::mkqueue(node, optional(share, "the share")?)))
@@ -283,12 +364,11 @@ c_abi! {
         done(word(node, "the node").and_then(|node| crate::set_collect(node, flag(on)?)))
     }
     reserv_get_collect(node: *const c_char) -> c_int { number(word(node, "the node").and_then(crate::get_collect), c_int::from) }
-    reserv_fset_collect(fd: c_int, on: c_int) -> c_int { done(flag(on).and_then(|on| crate::fset_collect(fd, on))) }
-    reserv_fget_collect(fd: c_int) -> c_int { number(crate::fget_collect(fd), c_int::from) }
+    reserv_fset_collect(fd: c_int, on: c_int) -> c_int { done(flag(on).and_then(|on| descriptor::fset_collect(fd, on))) }
+    reserv_fget_collect(fd: c_int) -> c_int { number(descriptor::fget_collect(fd), c_int::from) }
 
-    reserv_stat(node: *const c_char, stat: *mut Stat) -> c_int {
-        let stat = stat.as_mut().ok_or_else(|| Error::new(libc::EFAULT, "the counters are NULL"));
-        done(stat.and_then(|stat| { *stat = crate::stat(word(node, "the node")?)?; Ok(()) }))
+    reserv_stat_sized(node: *const c_char, stat: *mut Stat, size: usize) -> c_int {
+        done(sized::fill(stat, size, || crate::stat(word(node, "the node")?)))
     }
 }
 

@@ -16,28 +16,36 @@
 //! * There is no state: each call finds the mount anew ([`mount`]). Only a thread that binds itself
 //!   without system calls ([`Slot`]) has a page, and its process slots. All calls may be used by
 //!   several threads at once.
+//! * Descriptors are whatever is [`AsFd`](std::os::fd::AsFd): a file, a socket, an `OwnedFd`. Where
+//!   a path is wanted, anything of which one can be made will do.
 //!
 //! The C ABI (`include/reserv.h`) is these functions under the names `reserv_…`.
 
+mod borrowed;
 mod calls;
 mod container;
 mod descriptor;
 mod error;
 mod ffi;
 mod files;
+mod listen;
 mod lists;
 mod node;
 mod page;
 mod place;
+mod pool;
 mod request;
+mod sized;
 mod stat;
 mod thread;
 mod way;
 
-pub use container::{bind, bind_path, bound, open_container, unbind};
-pub use descriptor::{
-    fget_collect, fset_collect, get_queue, open, path, set_queue, set_queue_path,
+pub use borrowed::{
+    bind, chcpures, fget_collect, fset_collect, get_queue, listen_for, listens_for, path, pread,
+    pwrite, set_queue, set_queue_path,
 };
+pub use container::{bind_path, bound, open_container, unbind};
+pub use descriptor::open;
 pub use error::{Error, Result};
 pub use lists::{List, get_list, set_list};
 pub use node::{
@@ -46,11 +54,9 @@ pub use node::{
 };
 pub use page::{Slot, rest};
 pub use place::mount;
-pub use request::{pread, pwrite};
+pub use pool::{Activity, Pool, PoolParams};
 pub use stat::{Stat, stat};
-pub use thread::{
-    Params, chcpures, chcpures_path, cpures, get_params, set_params, tag, tag_thread,
-};
+pub use thread::{Params, chcpures_path, cpures, get_params, set_params, tag, tag_thread};
 
 /// Of this library.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

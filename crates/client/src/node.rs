@@ -3,6 +3,7 @@
 
 use std::fs::OpenOptions;
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::files::{Attempt, file_name};
@@ -29,7 +30,7 @@ fn split(node: &str) -> Result<(&str, &str)> {
     })
 }
 
-fn fresh(parent: &str, file: &str) -> Result<(OwnedFd, String)> {
+fn fresh(parent: &Path, file: &str) -> Result<(OwnedFd, String)> {
     let place = Place::find()?;
     let parent = place.node(parent)?;
     let attempt =
@@ -54,16 +55,16 @@ fn fresh(parent: &str, file: &str) -> Result<(OwnedFd, String)> {
 
 /// Makes a numbered queue, `q0`, `q1` …, with weight 0: a descriptor of its `share` file, and its
 /// path.
-pub fn newqueue(parent: &str) -> Result<(OwnedFd, String)> {
-    fresh(parent, "newqueue")
+pub fn newqueue(parent: impl AsRef<Path>) -> Result<(OwnedFd, String)> {
+    fresh(parent.as_ref(), "newqueue")
 }
 
 /// Makes a numbered scheduler node, `r0`, `r1` …, as [`newqueue`] does a queue.
-pub fn newsched(parent: &str) -> Result<(OwnedFd, String)> {
-    fresh(parent, "newsched")
+pub fn newsched(parent: impl AsRef<Path>) -> Result<(OwnedFd, String)> {
+    fresh(parent.as_ref(), "newsched")
 }
 
-fn mk(node: &str, kind: &str, share: Option<&str>) -> Result<()> {
+fn mk(node: &Path, kind: &str, share: Option<&str>) -> Result<()> {
     let place = Place::find()?;
     let node = place.node(node)?;
     let (parent, name) = split(&node)?;
@@ -78,17 +79,17 @@ fn mk(node: &str, kind: &str, share: Option<&str>) -> Result<()> {
 }
 
 /// Makes a queue by name; `share` is as in its file, and 100 where none is given.
-pub fn mkqueue(node: &str, share: Option<&str>) -> Result<()> {
-    mk(node, "queue", share)
+pub fn mkqueue(node: impl AsRef<Path>, share: Option<&str>) -> Result<()> {
+    mk(node.as_ref(), "queue", share)
 }
 
 /// Makes a scheduler node by name, as [`mkqueue`] does a queue.
-pub fn mksched(node: &str, share: Option<&str>) -> Result<()> {
-    mk(node, "scheduler", share)
+pub fn mksched(node: impl AsRef<Path>, share: Option<&str>) -> Result<()> {
+    mk(node.as_ref(), "scheduler", share)
 }
 
 /// Deletes a node.
-pub fn delete(node: &str, how: Delete) -> Result<()> {
+pub fn delete(node: impl AsRef<Path>, how: Delete) -> Result<()> {
     let place = Place::find()?;
     let node = place.node(node)?;
     let (parent, name) = split(&node)?;
@@ -120,7 +121,7 @@ pub fn delete(node: &str, how: Delete) -> Result<()> {
 
 /// Renames a node, or moves it with what is below it; `to` is its new path. A node that is there is
 /// never replaced.
-pub fn move_node(from: &str, to: &str) -> Result<()> {
+pub fn move_node(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
     let place = Place::find()?;
     let (from, to) = (place.node(from)?, place.node(to)?);
     let (parent, name) = split(&from)?;
@@ -138,7 +139,7 @@ pub fn move_node(from: &str, to: &str) -> Result<()> {
 
 /// Writes a value to a file of a node: `share`, `policy`, `class`, `cap`, `tune` and the others of
 /// reserv(7).
-pub fn set(node: &str, file: &str, value: &str) -> Result<()> {
+pub fn set(node: impl AsRef<Path>, file: &str, value: &str) -> Result<()> {
     let place = Place::find()?;
     let (node, file) = (place.node(node)?, file_name(file)?);
     place
@@ -147,7 +148,7 @@ pub fn set(node: &str, file: &str, value: &str) -> Result<()> {
 }
 
 /// What a file of a node says, without the newline at the end.
-pub fn get(node: &str, file: &str) -> Result<String> {
+pub fn get(node: impl AsRef<Path>, file: &str) -> Result<String> {
     let place = Place::find()?;
     let (node, file) = (place.node(node)?, file_name(file)?);
     let text = place
@@ -157,24 +158,25 @@ pub fn get(node: &str, file: &str) -> Result<String> {
 }
 
 /// Sets the share of a node: `24`, `=25%`, `10 250ms/s`.
-pub fn reweight(node: &str, share: &str) -> Result<()> {
+pub fn reweight(node: impl AsRef<Path>, share: &str) -> Result<()> {
     set(node, "share", share)
 }
 
 /// Says whether a node is to be collected when nothing refers to it.
-pub fn set_collect(node: &str, on: bool) -> Result<()> {
+pub fn set_collect(node: impl AsRef<Path>, on: bool) -> Result<()> {
     set(node, "gc", if on { "1" } else { "0" })
 }
 
 /// Whether a node is collected when nothing refers to it.
-pub fn get_collect(node: &str) -> Result<bool> {
+pub fn get_collect(node: impl AsRef<Path>) -> Result<bool> {
+    let node = node.as_ref();
     let text = get(node, "gc")?;
     match text.split_whitespace().next() {
         Some("0") => Ok(false),
         Some("1") => Ok(true),
         _ => Err(Error::new(
             libc::EPROTO,
-            format!("{node}: gc says {text:?}, which is neither 0 nor 1"),
+            format!("{}: gc says {text:?}, which is neither 0 nor 1", node.display()),
         )),
     }
 }

@@ -10,7 +10,8 @@
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::fd::{AsFd, AsRawFd as _, RawFd};
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
@@ -18,6 +19,7 @@ use crate::calls::{self, BOUND, PAGE_LOG, SLOT, SLOT_BITS, SLOTS, ThreadPage};
 use crate::container::{open_container, root, unknown, why_not};
 use crate::error::{Error, Result};
 use crate::place::Place;
+use crate::pool::thread_ends;
 
 /// How old an anchor may be when the thread binds itself.
 const ANCHOR_NS: u64 = 10_000_000;
@@ -85,6 +87,8 @@ struct Own {
 
 thread_local! {
     static OWN: RefCell<Option<Own>> = const { RefCell::new(None) };
+    /// Where its page is; null: it has none.
+    static AT: Cell<*mut ThreadPage> = const { Cell::new(std::ptr::null_mut()) };
 }
 
 impl Own {
@@ -113,6 +117,7 @@ impl Own {
         }
         let own = Self { page, root: RefCell::new(root), base: Cell::new((0, 0)) };
         own.begin()?;
+        AT.set(page.as_ptr());
         Ok(own)
     }
 
@@ -185,28 +190,50 @@ impl Own {
             _ => Ok(()),
         }
     }
+}
 
-    fn work(&self, slot: u32) -> Result<()> {
-        // SAFETY: The memory is ours; an interrupt may let the kernel's part read it at any
-        // instant, which finds an entry before it is counted.
-        unsafe {
-            let page = self.page.as_ptr();
-            let (now, head) = (ticks(), (*page).head);
-            let entry = now << SLOT_BITS | u64::from(slot);
-            let at = usize::try_from(head % PAGE_LOG as u64).unwrap_or(0);
-            (&raw mut (*page).log[at]).write_volatile(entry);
-            (&raw mut (*page).head).write_volatile(head.wrapping_add(1));
-            let old = now.wrapping_sub((*page).since) > (*page).every;
-            if !old && head.wrapping_add(1) % (PAGE_LOG as u64 / 2) != 0 {
-                return Ok(());
-            }
+/// The last entry of the calling thread's page.
+pub(crate) fn last(page: *mut ThreadPage) -> *mut u64 {
+    // SAFETY: The memory is the caller's.
+    unsafe {
+        let before = (*page).head.wrapping_sub(1);
+        let at = usize::try_from(before % PAGE_LOG as u64).unwrap_or(0);
+        &raw mut (*page).log[at]
+    }
+}
+
+/// The calling thread, whose page this is, works for what stands in a slot from here on.
+pub(crate) fn store(page: *mut ThreadPage, slot: u32) -> Result<()> {
+    // SAFETY: The memory is the caller's; an interrupt may let the kernel's part read it at any
+    // instant, which finds an entry before it is counted.
+    unsafe {
+        let (now, head) = (ticks(), (*page).head);
+        let entry = now << SLOT_BITS | u64::from(slot);
+        let at = usize::try_from(head % PAGE_LOG as u64).unwrap_or(0);
+        (&raw mut (*page).log[at]).write_volatile(entry);
+        (&raw mut (*page).head).write_volatile(head.wrapping_add(1));
+        let old = now.wrapping_sub((*page).since) > (*page).every;
+        if !old && head.wrapping_add(1) % (PAGE_LOG as u64 / 2) != 0 {
+            return Ok(());
         }
-        self.settle()
+    }
+    settle()
+}
+
+/// A call has bound or unbound the calling thread: what it wrote before is read, and does not say
+/// any more for what it works.
+pub(crate) fn told_by_call() {
+    let page = AT.get();
+    if !page.is_null() {
+        // SAFETY: The memory is this thread's. In a child it is zeros, of which this makes zeros.
+        unsafe { *last(page) &= !(SLOTS as u64 - 1) };
     }
 }
 
 impl Drop for Own {
     fn drop(&mut self) {
+        AT.set(std::ptr::null_mut());
+        thread_ends(self.page.as_ptr());
         let _ = calls::page(self.root.borrow().as_raw_fd(), std::ptr::null_mut());
         // SAFETY: It was mapped so, and the kernel's part does not look at it any more.
         unsafe { libc::munmap(self.page.as_ptr().cast(), MEMORY) };
@@ -232,6 +259,15 @@ fn with<T>(what: impl FnOnce(&Own) -> Result<T>) -> Result<T> {
     .map_err(|_| ended())?
 }
 
+/// What `what` makes of where the calling thread's page is, as [`with`], and quickly.
+#[inline]
+pub(crate) fn own<T>(what: impl FnOnce(*mut ThreadPage) -> Result<T>) -> Result<T> {
+    let at = AT.get();
+    // SAFETY: The memory is this thread's until AT is null.
+    let there = !at.is_null() && unsafe { (*at).size } != 0;
+    what(if there { at } else { page()? })
+}
+
 /// The calling thread's page, made at the first call; for what C inlines.
 pub(crate) fn page() -> Result<*mut ThreadPage> {
     with(|own| Ok(own.page.as_ptr()))
@@ -251,15 +287,19 @@ pub struct Slot(u32);
 
 impl Slot {
     /// For the container that a descriptor is of, as [`bind`](crate::bind) takes it.
-    pub fn new(container: RawFd) -> Result<Self> {
+    pub fn new(container: impl AsFd) -> Result<Self> {
+        Self::of_fd(container.as_fd().as_raw_fd())
+    }
+
+    pub(crate) fn of_fd(container: RawFd) -> Result<Self> {
         let slot = Self::free()?;
         calls::number(container, SLOT, slot.0.cast_signed()).map_err(|e| why_not(container, &e))?;
         Ok(slot)
     }
 
     /// The same by its path.
-    pub fn of_path(container: &str) -> Result<Self> {
-        Self::new(open_container(container)?.as_raw_fd())
+    pub fn of_path(container: impl AsRef<Path>) -> Result<Self> {
+        Self::of_fd(open_container(container)?.as_raw_fd())
     }
 
     fn free() -> Result<Self> {
@@ -278,6 +318,10 @@ impl Slot {
     /// and one every 10 ms.
     pub fn work(&self) -> Result<()> {
         work(self.0)
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.0
     }
 
     /// As C has it.
@@ -314,7 +358,7 @@ pub(crate) fn work(slot: u32) -> Result<()> {
     if slot as usize >= SLOTS {
         return Err(no_slot(slot.cast_signed()));
     }
-    with(|own| own.work(slot))
+    own(|page| store(page, slot))
 }
 
 /// The calling thread works for no container from here on, as after [`unbind`](crate::unbind).

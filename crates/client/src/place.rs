@@ -21,6 +21,12 @@ use crate::way::{self, Way};
 /// Inode number of the file `status`: how a mount is recognised.
 const STATUS_INO: u64 = (FileKind::Status as u64) << KIND_SHIFT;
 
+/// A path of a node as text, which all of them are.
+pub(crate) fn utf8(path: &Path) -> Result<&str> {
+    let wrong = || Error::new(libc::EILSEQ, format!("{:?} is no UTF-8", path.to_string_lossy()));
+    path.to_str().ok_or_else(wrong)
+}
+
 /// A node, as an inode number names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle {
@@ -175,7 +181,11 @@ impl Place {
     }
 
     /// A node as people write it → its path below the mount. Whether it exists is not looked at.
-    pub(crate) fn node(&self, text: &str) -> Result<String> {
+    pub(crate) fn node(&self, path: impl AsRef<Path>) -> Result<String> {
+        self.node_named(utf8(path.as_ref())?)
+    }
+
+    fn node_named(&self, text: &str) -> Result<String> {
         let wrong = |why: &str| {
             Error::new(
                 libc::EINVAL,
@@ -337,6 +347,16 @@ mod tests {
             91 1 0:51 / /x rw - fuse.other reserv rw\nnonsense\n";
         assert_eq!(mount_points(text), [PathBuf::from("/mnt/a b\\")]);
         assert_eq!(unescaped(b"\\9\\04"), b"\\9\\04");
+    }
+
+    #[test]
+    fn names_are_paths_of_any_kind() {
+        let place = Place { root: "/mnt/x".into(), dev: 0, way: Way::Mount("/mnt/x".into()) };
+        let web = Path::new("cpu").join("web");
+        assert_eq!(place.node(&web).unwrap(), "cpu/web");
+        assert_eq!(place.node(OsStr::new("/mnt/x/cpu/web")).unwrap(), "cpu/web");
+        let error = place.node(web.join(OsStr::from_bytes(b"\xff"))).unwrap_err();
+        assert_eq!(error.errno(), libc::EILSEQ, "{error}");
     }
 
     #[test]

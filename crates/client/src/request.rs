@@ -91,21 +91,7 @@ fn with(deadline_ns: u64, what: &str, io: impl FnOnce() -> isize) -> Result<usiz
     })
 }
 
-/// As pread(2): its requests are due `deadline_ns` after they come to the disk. 8 ms to 1023 ms, in
-/// whole milliseconds; 0: as the queue's are. Bytes that were read.
-pub fn pread(fd: RawFd, buf: &mut [u8], offset: i64, deadline_ns: u64) -> Result<usize> {
-    // SAFETY: Memory of that length, which is ours to write.
-    unsafe { pread_raw(fd, buf.as_mut_ptr().cast(), buf.len(), offset, deadline_ns) }
-}
-
-/// As pwrite(2), with a deadline as for [`pread`]. What stays in the page cache is written later,
-/// without one: use `O_DIRECT` or `O_DSYNC`. Bytes that were written.
-pub fn pwrite(fd: RawFd, buf: &[u8], offset: i64, deadline_ns: u64) -> Result<usize> {
-    // SAFETY: Memory of that length.
-    unsafe { pwrite_raw(fd, buf.as_ptr().cast(), buf.len(), offset, deadline_ns) }
-}
-
-/// The same as C has it.
+/// As borrowed.rs says of `pread`.
 ///
 /// # Safety
 /// `buf` has room for `count` bytes, or is no address at all (EFAULT).
@@ -139,9 +125,9 @@ pub(crate) unsafe fn pwrite_raw(
 mod tests {
     use std::fs::File;
     use std::io::Write as _;
-    use std::os::fd::AsRawFd as _;
 
     use super::*;
+    use crate::{pread, pwrite};
 
     fn mine() -> libc::c_long {
         // SAFETY: As above.
@@ -153,9 +139,9 @@ mod tests {
         let mut file = tempfile();
         file.write_all(b"hello").unwrap();
         let mut buf = [0; 16];
-        assert_eq!(pread(file.as_raw_fd(), &mut buf, 1, 250 * MS).unwrap(), 4);
+        assert_eq!(pread(&file, &mut buf, 1, 250 * MS).unwrap(), 4);
         assert_eq!(&buf[..4], b"ello");
-        assert_eq!(pwrite(file.as_raw_fd(), b"J", 0, 0).unwrap(), 1);
+        assert_eq!(pwrite(&file, b"J", 0, 0).unwrap(), 1);
         let plain = mine();
         {
             let _hinted = Hinted::begin(250 * MS + 999).unwrap().unwrap();
@@ -166,13 +152,15 @@ mod tests {
         }
         assert_eq!(mine(), plain);
         for wrong in [1, 8 * MS - 1, 1024 * MS, u64::MAX] {
-            let error = pread(file.as_raw_fd(), &mut buf, 0, wrong).unwrap_err();
+            let error = pread(&file, &mut buf, 0, wrong).unwrap_err();
             assert!(
                 error.errno() == libc::EINVAL && error.text().contains(&wrong.to_string()),
                 "{error}"
             );
         }
-        assert_eq!(pread(-1, &mut buf, 0, 250 * MS).unwrap_err().errno(), libc::EBADF);
+        // SAFETY: There is room.
+        let none = unsafe { pread_raw(-1, buf.as_mut_ptr().cast(), 1, 0, 250 * MS) };
+        assert_eq!(none.unwrap_err().errno(), libc::EBADF);
         assert_eq!(mine(), plain, "after errors too");
     }
 

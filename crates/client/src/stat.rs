@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counters of a node.
 
+use std::path::Path;
+
 use crate::error::Result;
 use crate::node::get;
 
 /// The lines of a node's `stat`, with what is below it; 0 where its resource does not have one.
-/// This is `struct reserv_stat`.
+/// This is `struct reserv_stat`, which grows at its end (`sized.rs`).
+#[non_exhaustive]
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
@@ -63,7 +66,7 @@ fn parse(text: &str) -> Stat {
 }
 
 /// The counters of a node.
-pub fn stat(node: &str) -> Result<Stat> {
+pub fn stat(node: impl AsRef<Path>) -> Result<Stat> {
     get(node, "stat").map(|text| parse(&text))
 }
 

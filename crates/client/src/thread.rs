@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd as _, RawFd};
+use std::path::Path;
 
 use crate::calls::{self, CHCPURES, GETCPURES, GETPARAM, SETPARAM, ThreadParam};
 use crate::descriptor::{by_index, open_at};
@@ -16,7 +17,8 @@ use crate::place::{self, Place};
 const CPU: &str = "cpu";
 const CPU_NUMBER: u64 = 0;
 
-/// What a thread asks of its queue's class; 0: not set. This is `struct reserv_params`.
+/// What a thread asks of its queue's class; 0: not set. This is `struct reserv_params`, which grows
+/// at its end (`sized.rs`): write it with `..Params::default()`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Params {
@@ -32,10 +34,8 @@ pub struct Params {
     pub deadline_ns: u64,
 }
 
-/// Tags the calling thread with the queue that a descriptor is of: its directory or `share` (which
-/// is what [`crate::newqueue`] gives), opened for reading. Without Reserv's hook in the kernel this
-/// is a write to the queue's `members`, which needs the right to write it.
-pub fn chcpures(queue: RawFd) -> Result<()> {
+/// As borrowed.rs says.
+pub(crate) fn chcpures(queue: RawFd) -> Result<()> {
     let Err(e) = calls::number(queue, CHCPURES, 0) else { return Ok(()) };
     if !calls::is_open(queue) {
         return Err(Error::new(libc::EBADF, format!("descriptor {queue} is not open")));
@@ -78,8 +78,8 @@ pub fn chcpures(queue: RawFd) -> Result<()> {
     }
 }
 
-/// The same by the queue's path.
-pub fn chcpures_path(queue: &str) -> Result<()> {
+/// As [`chcpures`](crate::chcpures), by the queue's path.
+pub fn chcpures_path(queue: impl AsRef<Path>) -> Result<()> {
     let place = Place::find()?;
     let node = place.node(queue)?;
     if !place.way.asks_the_daemon() {
@@ -163,13 +163,13 @@ fn member(place: &Place) -> Result<(String, String)> {
 }
 
 /// Tags a process, with all its threads.
-pub fn tag(queue: &str, pid: i32) -> Result<()> {
+pub fn tag(queue: impl AsRef<Path>, pid: i32) -> Result<()> {
     let place = Place::find()?;
     join(&place, &place.node(queue)?, &whom(pid)?.to_string())
 }
 
 /// Tags one thread.
-pub fn tag_thread(queue: &str, tid: i32) -> Result<()> {
+pub fn tag_thread(queue: impl AsRef<Path>, tid: i32) -> Result<()> {
     let place = Place::find()?;
     join(&place, &place.node(queue)?, &format!("tid {}", whom(tid)?))
 }

@@ -15,7 +15,9 @@
 //! {"request":"up","count":{"NAME":"file:PATH"}}  → Changes: {"changes":["bring up NAME, counting file:PATH"]}
 //! {"request":"save"}                             → Saved: {"config":{…},"missing":{"eth0":"why"}}
 //! {"request":"rules"}                            → {"rules":[{"match":{…},"cpu":"…"}],"watch":"events",
-//!                                                   "applied":{"4711":[2,"cpu/web"]}}: rule 2 put 4711 there
+//!                                                   "applied":{"4711":[2,"cpu/web"]}: rule 2 put 4711 there,
+//!                                                   "counts":[{"rule":3,"link":"eth0","packets":…,"bytes":…,
+//!                                                     "dropped":…}]}: what came in by rule 3
 //! {"request":"down"}                             → Stopped: {"stopped":true}, when everything has been given back
 //! {"request":"down","resource":"NAME"}           → Stopped, when this counting resource has been
 //! {"request":"upgrade","resource":"NAME"}        → {"upgraded":{"from":2,"to":3,"packets":118,…}}, or null: there is nothing newer
@@ -38,7 +40,9 @@
 //!
 //! A configuration is the model's `Config` as JSON. `config`, `dry_run` and `mode` may be left out
 //! of `up`: without `config` it only begins the count of revivals anew; `mode` says what happens to
-//! members of queues that the configuration leaves out, `refuse` if left out.
+//! members of queues that the configuration leaves out, `refuse` if left out. With
+//! `rules_were`, the rules as the asking one saw them, it is refused (EAGAIN) where they are others
+//! by now.
 
 mod answer;
 mod asker;

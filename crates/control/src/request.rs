@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, Hasher as _};
 
-use reserv_model::{Config, Name, Personality, Source};
+use reserv_model::{Config, Name, Personality, Rule, Source};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -46,6 +46,10 @@ pub struct Up {
     /// Makes new nodes, and the roots, its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub personality: Option<Personality>,
+    /// The rules as the asking one saw them: refused (EAGAIN) where they are others by now. Of a
+    /// configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules_were: Option<Vec<Rule>>,
     /// Resources that come.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<BTreeMap<Name, Source>>,

@@ -6,22 +6,15 @@
 use std::fs;
 
 use reserv_facts::tree::PRIORITY_DEFAULT as PRIORITY;
-use reserv_model::{Caller, Error, ErrorKind, ThreadParams, Weight};
+use reserv_model::{Caller, Error, ErrorKind, NICE_0, ThreadParams, Weight, nice_weight};
 
 use crate::process::Stat;
 
-/// Of the kernel (`sched_prio_to_weight`), nice -20 to 19, relative to 1024.
-const NICE: [u32; 40] = [
-    88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904,
-    3906, 3121, 2501, 1991, 1586, 1277, 1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, 110, 87,
-    70, 56, 45, 36, 29, 23, 18, 15,
-];
 const SCHED_IDLE: u64 = 5;
 
 /// In thousandths.
 fn weight_of(nice: i64) -> u32 {
-    let place = usize::try_from(nice.clamp(-20, 19) + 20).unwrap_or(20);
-    NICE.get(place).map_or(1000, |weight| weight * 1000 / 1024)
+    nice_weight(nice) * 1000 / NICE_0
 }
 
 /// The most for a thread of this nice value and policy, which may lower it to 20 - `limit`.

@@ -17,6 +17,7 @@
 //!   goes, and only the first is quickly looked up in `/proc`.
 //! * A file of a node whose flag was off when the worker died, and on afterwards, is looked up in
 //!   `/proc` too: under way over a socket it keeps nothing.
+//! * Who opened a file is kept with it, in places that each user has his portion of (`openers.rs`).
 //! * A node that the configuration made, with the flag on, is kept until it has had a thread, a
 //!   descriptor or a list once: looking at it is no use of it.
 
@@ -26,21 +27,24 @@ use std::time::Duration;
 use reserv_model::{Caller, Edit, Handles, Name, NodeId, Record, Tree};
 use serde::{Deserialize, Serialize};
 
+use crate::openers::{self, OpenedBy, Openers, Use};
+use crate::refusal::Refusal;
+
+/// A file's opener is said nowhere: what was read is damaged.
+pub(crate) const NOBODY: &str = "a file was opened by nobody";
+
 /// Until a node that is in use is looked at again: first, and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// What the journal keeps for the collector.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Saved", into = "Saved")]
 pub(crate) struct Kept {
     /// Open files of nodes that may be collected.
     handles: BTreeMap<u64, NodeId>,
-    /// Who opened them, but root.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    owners: BTreeMap<u64, Caller>,
-    /// Who but root opened files to write, whatever becomes of his rights: until they are closed.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    writers: BTreeMap<u64, Caller>,
+    /// Who opened them, and files to write, but root.
+    openers: Openers,
     /// Nodes that the configuration made, with the flag on, and that nobody has used yet.
     pub(crate) untouched: BTreeSet<NodeId>,
     /// Nodes whose files were perhaps opened under a daemon that died without telling.
@@ -51,8 +55,7 @@ impl Kept {
     /// A new mount: no file of the old one can be used.
     pub(crate) fn new_session(&mut self) {
         self.handles.clear();
-        self.owners.clear();
-        self.writers.clear();
+        self.openers.clear();
         self.uncertain.clear();
     }
 
@@ -60,24 +63,56 @@ impl Kept {
         self.handles.contains_key(&handle)
     }
 
+    /// Whether somebody may have one more file open. `handle`: unless it is this one.
+    pub(crate) fn admit(&self, handle: Option<u64>, who: &Caller) -> Result<(), Refusal> {
+        self.openers.admit(handle, who)
+    }
+
+    /// Somebody, as the journal is told; `None`: root.
+    pub(crate) fn told(&self, who: &Caller) -> Option<OpenedBy> {
+        (who.uid != 0).then(|| self.openers.told(who))
+    }
+
+    /// Who opened a file that counts, as the journal is told; `None`: root.
+    pub(crate) fn counts(&self, handle: u64) -> Option<OpenedBy> {
+        Some(self.openers.told(&self.openers.get(handle, Use::Counts)?))
+    }
+
     /// Who opened a file to write; `None`: root.
-    pub(crate) fn writer(&self, handle: u64) -> Option<&Caller> {
-        self.writers.get(&handle)
+    pub(crate) fn writer(&self, handle: u64) -> Option<Caller> {
+        self.openers.get(handle, Use::Writes)
     }
 
-    pub(crate) fn writes(&mut self, handle: u64, who: Option<Caller>) {
-        self.writers.remove(&handle);
-        self.writers.extend(who.map(|who| (handle, who)));
+    /// A file was opened to write. False: the journal has not said by whom.
+    pub(crate) fn writes(&mut self, handle: u64, by: OpenedBy) -> bool {
+        self.openers.add(handle, Use::Writes, by)
     }
 
-    pub(crate) fn opened(&mut self, handle: u64, node: NodeId, who: Option<Caller>) {
+    /// The same as a worker of an earlier version says it.
+    pub(crate) fn written_by(&mut self, handle: u64, who: &Caller) {
+        self.openers.add_caller(handle, Use::Writes, who);
+    }
+
+    pub(crate) fn writes_no_more(&mut self, handle: u64) {
+        self.openers.remove(handle, Use::Writes);
+    }
+
+    /// A file of a node that may be collected was opened; of root, if nobody is named. False: the
+    /// journal has not said by whom.
+    pub(crate) fn opened(&mut self, handle: u64, node: NodeId, by: Option<OpenedBy>) -> bool {
         self.handles.insert(handle, node);
-        self.owners.extend(who.map(|who| (handle, who)));
+        by.is_none_or(|by| self.openers.add(handle, Use::Keeps, by))
+    }
+
+    /// The same as a worker of an earlier version says it.
+    pub(crate) fn opened_by(&mut self, handle: u64, node: NodeId, who: &Caller) {
+        self.handles.insert(handle, node);
+        self.openers.add_caller(handle, Use::Keeps, who);
     }
 
     pub(crate) fn closed(&mut self, handle: u64) {
         self.handles.remove(&handle);
-        self.owners.remove(&handle);
+        self.openers.remove(handle, Use::Keeps);
     }
 
     pub(crate) fn used(&mut self, node: NodeId) {
@@ -104,6 +139,45 @@ impl Kept {
     }
 }
 
+/// The same as it stands in a snapshot.
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    handles: BTreeMap<u64, NodeId>,
+    #[serde(default)]
+    openers: openers::Saved,
+    /// By a worker of an earlier version: who opened which.
+    #[serde(default, skip_serializing)]
+    owners: BTreeMap<u64, Caller>,
+    /// The same of those who opened them to write.
+    #[serde(default, skip_serializing)]
+    writers: BTreeMap<u64, Caller>,
+    untouched: BTreeSet<NodeId>,
+    uncertain: BTreeSet<NodeId>,
+}
+
+impl From<Kept> for Saved {
+    fn from(kept: Kept) -> Self {
+        let Kept { handles, openers, untouched, uncertain } = kept;
+        let (owners, writers) = Default::default();
+        Self { handles, openers: openers.saved(), owners, writers, untouched, uncertain }
+    }
+}
+
+impl TryFrom<Saved> for Kept {
+    type Error = &'static str;
+
+    fn try_from(saved: Saved) -> Result<Self, Self::Error> {
+        let Saved { handles, openers, owners, writers, untouched, uncertain } = saved;
+        let mut openers = Openers::read(openers).ok_or(NOBODY)?;
+        for (files, what) in [(owners, Use::Keeps), (writers, Use::Writes)] {
+            for (handle, who) in files {
+                openers.add_caller(handle, what, &who);
+            }
+        }
+        Ok(Self { handles, openers, untouched, uncertain })
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Retry {
     at: Duration,
@@ -126,8 +200,8 @@ pub struct Due {
 pub(crate) struct Collector {
     /// Open files of all nodes.
     pub(crate) handles: Handles,
-    /// Who opened them, but root.
-    owners: BTreeMap<u64, (NodeId, Caller)>,
+    /// Those that not root opened.
+    owned: BTreeMap<u64, NodeId>,
     /// Nodes that may be garbage, and when they are looked at.
     candidates: BTreeMap<NodeId, Retry>,
 }
@@ -137,15 +211,17 @@ impl Collector {
     /// lost.
     pub(crate) fn taken_over(tree: &Tree, kept: &mut Kept) -> Self {
         let mut collector = Self::default();
-        let Kept { handles, owners, .. } = kept;
-        // A right may have been taken back just before that worker died.
-        handles.retain(|handle, node| {
-            tree.get(*node).is_some()
-                && owners.get(handle).is_none_or(|who| tree.concerns(who, *node))
-        });
-        owners.retain(|handle, _| handles.contains_key(handle));
-        for (&handle, &node) in &*handles {
-            collector.opened(handle, node, owners.get(&handle).cloned());
+        for (handle, node) in std::mem::take(&mut kept.handles) {
+            let who = kept.openers.get(handle, Use::Keeps);
+            // A right may have been taken back just before that worker died.
+            let counts =
+                tree.get(node).is_some() && who.as_ref().is_none_or(|who| tree.concerns(who, node));
+            if counts {
+                kept.handles.insert(handle, node);
+                collector.opened(kept, handle, node, who.as_ref());
+            } else {
+                kept.closed(handle);
+            }
         }
         for node in tree.iter() {
             if tree.may_be_garbage(node.id) {
@@ -161,25 +237,34 @@ impl Collector {
         self.candidates.insert(node, Retry { at: Duration::ZERO, pause: PAUSE_MIN });
     }
 
-    pub(crate) fn opened(&mut self, handle: u64, node: NodeId, who: Option<Caller>) {
+    /// By root, if nobody is named.
+    pub(crate) fn opened(
+        &mut self,
+        kept: &mut Kept,
+        handle: u64,
+        node: NodeId,
+        who: Option<&Caller>,
+    ) {
         self.handles.open(handle, node);
-        self.owners.extend(who.map(|who| (handle, (node, who))));
-    }
-
-    /// Who opened a file that counts; `None`: root.
-    pub(crate) fn owner(&self, handle: u64) -> Option<&Caller> {
-        self.owners.get(&handle).map(|(_, who)| who)
+        if let Some(who) = who {
+            self.owned.insert(handle, node);
+            kept.openers.add_caller(handle, Use::Counts, who);
+        }
     }
 
     /// Open files of those who have no right at their node any more.
-    pub(crate) fn disowned(&self, tree: &Tree) -> Vec<u64> {
-        let lost = |(node, who): &(NodeId, Caller)| !tree.concerns(who, *node);
-        self.owners.iter().filter(|(_, owner)| lost(owner)).map(|(handle, _)| *handle).collect()
+    pub(crate) fn disowned(&self, tree: &Tree, kept: &Kept) -> Vec<u64> {
+        let lost = |(handle, node): &(&u64, &NodeId)| {
+            let who = kept.openers.get(**handle, Use::Counts);
+            who.is_some_and(|who| !tree.concerns(&who, **node))
+        };
+        self.owned.iter().filter(lost).map(|(handle, _)| *handle).collect()
     }
 
     /// Answers whether there is something to look at.
-    pub(crate) fn closed(&mut self, tree: &Tree, handle: u64) -> bool {
-        self.owners.remove(&handle);
+    pub(crate) fn closed(&mut self, tree: &Tree, kept: &mut Kept, handle: u64) -> bool {
+        self.owned.remove(&handle);
+        kept.openers.remove(handle, Use::Counts);
         let Some(node) = self.handles.close(handle) else { return false };
         let last = self.handles.count(node) == 0 && tree.may_be_garbage(node);
         if last {

@@ -340,7 +340,7 @@ fn answer(
         Command::Up(Up { personality: Some(personality), dry_run, .. }) => {
             json!(Changes { changes: core.set_personality(personality, dry_run)? })
         }
-        Command::Up(Up { config, dry_run, mode, .. }) => {
+        Command::Up(Up { config, rules_were, dry_run, mode, .. }) => {
             let mode = match mode {
                 Mode::Refuse => DeleteMode::Refuse,
                 Mode::Drain => DeleteMode::Drain,
@@ -348,7 +348,8 @@ fn answer(
             };
             let changes = match config {
                 Some(config) => {
-                    core.apply(&config, &room.part(&config.containers), dry_run, mode)?
+                    let also = room.part(&config.containers);
+                    core.apply_if(rules_were.as_deref(), &config, &also, dry_run, mode)?
                 }
                 None if dry_run => Vec::new(),
                 None => {
@@ -374,7 +375,9 @@ fn answer(
         }
         Command::Rules {} => {
             let applied = core.applied_rules();
-            json!({"rules": *core.rules(), "watch": core.watched(), "applied": applied})
+            let (rules, watch) = (core.rules(), core.watched());
+            let counts = core.arrivals();
+            json!({"rules": *rules, "watch": watch, "applied": applied, "counts": counts})
         }
         Command::Upgrade { resource } => json!({"upgraded": core.upgrade(&resource)?}),
         Command::Down { resource: Some(name) } => {

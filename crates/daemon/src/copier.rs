@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tags open files and sockets of others, from processes of their own that have the copies of their
-//! descriptors.
+//! Tags open files and sockets of others, and puts sockets among those that are chosen by their
+//! clients, from processes of their own that have the copies of their descriptors.
 //!
 //! Whoever serves a file decides how long the close of a copy takes, and nobody can be killed
 //! meanwhile (FUSE sends FLUSH with `FR_FORCE`: a wait that no signal ends; what was mapped and
@@ -16,7 +16,7 @@
 //!
 //! ```text
 //!  worker: Copy, with the pidfd   copier: NotCopied (and takes the next), or Copied
-//!          Tag or Leave                   Tagged, after Tag; closes; Free
+//!          Tag, Admit or Leave            Tagged or Admitted, after these; closes; Free
 //! ```
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use reserv_plane::listen::{Admission, Socket};
 use reserv_plane::{DescriptorTag, PlaneError};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -78,6 +79,7 @@ impl From<PlaneError> for NotTagged {
 enum Ask {
     Copy(u32),
     Tag(Job),
+    Admit(Admission),
     Leave,
 }
 
@@ -86,6 +88,7 @@ enum Said {
     Copied,
     NotCopied(i32),
     Tagged(Result<(), NotTagged>),
+    Admitted(Result<Socket, NotTagged>),
     Free,
 }
 
@@ -225,16 +228,29 @@ pub struct HeldCopy {
 }
 
 impl HeldCopy {
-    /// Has it tagged, in time or not at all.
-    pub fn tag(&mut self, job: &Job) -> io::Result<Result<(), NotTagged>> {
+    /// In time or not at all.
+    fn ask(&mut self, ask: &Ask) -> io::Result<Said> {
         let copier = self.copier.as_mut().ok_or_else(ended)?;
-        say(&copier.link, &Ask::Tag(job.clone()), None)?;
+        say(&copier.link, ask, None)?;
         if !comes_within(&copier.link, TAG_MAX)? {
             let _ = copier.child.kill();
             return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
         }
-        match hear(&copier.link)?.0 {
+        Ok(hear(&copier.link)?.0)
+    }
+
+    /// Has it tagged.
+    pub fn tag(&mut self, job: &Job) -> io::Result<Result<(), NotTagged>> {
+        match self.ask(&Ask::Tag(job.clone()))? {
             Said::Tagged(done) => Ok(done),
+            _ => Err(ended()),
+        }
+    }
+
+    /// Has it put among those that are chosen by their clients.
+    pub fn admit(&mut self, admission: Admission) -> io::Result<Result<Socket, NotTagged>> {
+        match self.ask(&Ask::Admit(admission))? {
+            Said::Admitted(done) => Ok(done),
             _ => Err(ended()),
         }
     }
@@ -280,12 +296,19 @@ fn serve(link: &UnixSeq) -> io::Result<()> {
             }
         };
         say(link, &Said::Copied, None)?;
-        if let (Ask::Tag(job), _) = hear(link)? {
-            let done = job.tag.set(copy.as_fd()).map_err(NotTagged::from);
-            if done.is_ok() && job.read_nothing_ahead {
-                read_nothing_ahead(copy.as_fd());
+        match hear(link)?.0 {
+            Ask::Tag(job) => {
+                let done = job.tag.set(copy.as_fd()).map_err(NotTagged::from);
+                if done.is_ok() && job.read_nothing_ahead {
+                    read_nothing_ahead(copy.as_fd());
+                }
+                say(link, &Said::Tagged(done), None)?;
             }
-            say(link, &Said::Tagged(done), None)?;
+            Ask::Admit(admission) => {
+                let done = admission.admit(copy.as_fd()).map_err(NotTagged::from);
+                say(link, &Said::Admitted(done), None)?;
+            }
+            Ask::Copy(_) | Ask::Leave => {}
         }
         drop(copy);
         say(link, &Said::Free, None)?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Requests in words, for `up` to print.
 
-use reserv_model::{Kind, NodeRef, Request, Tree, show_cap};
+use reserv_model::{Kind, NodeRef, Request, Tree, show_bytes, show_cap};
 
 fn named(tree: &Tree, node: &NodeRef) -> String {
     let root = &tree.root().name;
@@ -68,6 +68,7 @@ pub(crate) fn describe(tree: &Tree, request: &Request) -> String {
             format!("set {} members_max {members_max}", at(node))
         }
         Request::SetLimit { node, members_max, bytes_max } => {
+            let bytes_max = show_bytes(*bytes_max);
             format!("set {} members_max {members_max} bytes_max {bytes_max}", at(node))
         }
         Request::ResetCounters { node } => format!("reset {}", at(node)),

@@ -63,6 +63,16 @@ impl Forgetter {
         Self { fuse, process: Mutex::default() }
     }
 
+    /// Those who poll files are woken. That waits for nobody.
+    pub fn wake(&self, names: &[u64]) {
+        for name in names {
+            // Nobody waits by that name any more; or all are gone with the mount.
+            if let Err(error) = session::tell(&self.fuse, &proto::wake(*name)) {
+                tracing::debug!(%error, name, "nobody was woken");
+            }
+        }
+    }
+
     /// Returns when they are forgotten, or after [`WAIT_MAX`]. Not for the thread that serves,
     /// which may have to answer first. `names`: of which directory, and the name.
     pub fn forget(&self, names: &[(u64, Vec<u8>)]) {

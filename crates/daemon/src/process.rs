@@ -23,6 +23,10 @@ pub struct Status {
     pub groups: Vec<u32>,
     /// Command name, at most 15 bytes.
     pub name: Vec<u8>,
+    /// The process that it is a child of.
+    pub parent: i32,
+    /// Whether it is the kernel's; where the kernel says so (Linux 6.8).
+    pub kernel: Option<bool>,
 }
 
 fn numbers(text: &[u8]) -> Vec<u32> {
@@ -70,11 +74,15 @@ fn parse(text: &[u8]) -> Option<Status> {
         gids: four(field(b"Gid")?)?,
         groups: numbers(field(b"Groups")?),
         name: unescaped(name),
+        parent: std::str::from_utf8(field(b"PPid")?).ok()?.parse().ok()?,
+        kernel: field(b"Kthread").map(|is| is == b"1"),
     })
 }
 
-/// Of a living process or thread. Of another than who waits for the answer it may take for ever
-/// (see [`learn`]).
+/// Of a living process or thread. The kernel lets nobody wait for it; but who reads has the memory
+/// of whom he reads about for a moment, and where that has just ended meanwhile, it is he who gives
+/// it back, and waits for whoever serves what was mapped. So it may be read of somebody else by a
+/// thread that may be lost, as the rest (see [`learn`]); it is not held up by an exec.
 pub fn status(tid: i32) -> Option<Status> {
     if let Some(status) = known(tid, |known| known.status.clone()) {
         return status;
@@ -293,6 +301,17 @@ pub fn inodes_in_use(
     found
 }
 
+/// Its descriptors that are sockets, with their inodes, in order.
+pub fn sockets(pid: i32) -> BTreeMap<u32, u64> {
+    let Ok(dir) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return BTreeMap::new() };
+    let socket = |entry: std::fs::DirEntry| {
+        let link = std::fs::read_link(entry.path()).ok()?;
+        let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()?;
+        Some((entry.file_name().to_str()?.parse().ok()?, inode))
+    };
+    dir.filter_map(|entry| socket(entry.ok()?)).collect()
+}
+
 /// What a link of `/proc` leads to, if that is in this file system, from what the kernel has
 /// cached.
 fn inode_behind(dev: u64, link: &Path, names: &BTreeSet<String>) -> Option<u64> {
@@ -378,12 +397,16 @@ mod tests {
 
     #[test]
     fn a_status_is_read() {
-        let text = "Name:\tbash\nTgid:\t7\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t10 20 \n";
+        let text = "Name:\tbash\nTgid:\t7\nPPid:\t3\nKthread:\t0\n\
+            Uid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t10 20 \n";
         let got = parse(text.as_bytes()).unwrap();
         assert_eq!(
             (got.tgid, got.uids, got.groups, &got.name[..]),
             (7, [1, 2, 3, 4], vec![10, 20], &b"bash"[..])
         );
+        assert_eq!((got.parent, got.kernel), (3, Some(false)));
+        let of = |kernel: &str| parse(text.replace("Kthread:\t0\n", kernel).as_bytes()).unwrap();
+        assert_eq!((of("Kthread:\t1\n").kernel, of("").kernel), (Some(true), None));
         assert_eq!(parse(b"Name:\tbash\nTgid:\tx\n"), None);
         let stat = b"7 (a) b) \xff 9) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 -5 1 0 4711 \
             23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 17 0 0 3 9";

@@ -72,6 +72,7 @@ impl From<PlaneError> for Refusal {
         let errno = match &error {
             PlaneError::NoNode(_) => libc::ESTALE,
             PlaneError::Busy(_) | PlaneError::Taken(_) => libc::EBUSY,
+            PlaneError::TooMuch(_) => libc::E2BIG,
             PlaneError::Full(_) | PlaneError::Overtaken => libc::EAGAIN,
             PlaneError::Unsupported(_) | PlaneError::NotLoaded(_) => libc::EOPNOTSUPP,
             PlaneError::Invalid(_) => libc::EINVAL,

@@ -10,7 +10,7 @@
 use reserv_model::{AccessChange, Caller, Error, ErrorKind, NodeId, Request, ResourceKind, Right};
 use reserv_plane::{Holders, List};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Tagged};
 use crate::fuse::proto;
 use crate::process;
 use crate::refusal::Refusal;
@@ -26,6 +26,7 @@ pub fn caller(from: proto::Caller) -> Caller {
         process::status(tid).and_then(|s| Some((s.tgid, s.groups, process::start_time(s.tgid)?)));
     match known {
         Some((pid, groups, start)) => {
+            let groups = groups.into();
             Caller { uid, gid, groups, pid: pid.cast_unsigned(), start, unseen: false }
         }
         None => Caller { uid, gid, unseen: true, ..Caller::default() },
@@ -48,7 +49,16 @@ pub fn process_as_caller(pid: i32) -> Option<Caller> {
     let start = process::start_time(status.tgid)?;
     let ([.., uid], [.., gid]) = (status.uids, status.gids);
     let pid = status.tgid.cast_unsigned();
-    Some(Caller { uid, gid, groups: status.groups, pid, start, unseen: false })
+    Some(Caller { uid, gid, groups: status.groups.into(), pid, start, unseen: false })
+}
+
+/// The same but for its start time, which takes as long as the process lets it: as far as an exec
+/// does not hold it up. Entries about a process are not about this caller.
+pub fn process_at_once(pid: i32) -> Option<Caller> {
+    let process::Status { tgid, uids: [.., uid], gids: [.., gid], groups, .. } =
+        process::status(pid)?;
+    let groups = groups.into();
+    Some(Caller { uid, gid, groups, pid: tgid.cast_unsigned(), start: 0, unseen: false })
 }
 
 /// Refuses numbers of processes by who is in another pid name space than reservd: there they are
@@ -153,13 +163,14 @@ impl Engine {
 
     /// Brings threads, descriptors and lists that may no longer use their queue, at or below a
     /// node, back to q0, where `all` says which processes live, and `who` whose they are (`None`:
-    /// they stay). He is asked about all whom it concerns. `send`: a member of a queue goes to q0.
+    /// they stay). He is asked about all whom it concerns. `send`: what a number has of a queue is
+    /// q0's.
     pub fn fall_among(
         &mut self,
         top: NodeId,
         all: impl FnOnce() -> Vec<i32>,
         who: impl Fn(i32) -> Option<Caller>,
-        send: impl Fn(&mut Self, i32, NodeId) -> Result<(), Refusal>,
+        send: impl Fn(&mut Self, i32, Tagged, NodeId) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         let tree = self.tree();
         let below = tree
@@ -172,7 +183,7 @@ impl Engine {
         for &queue in &queues {
             for member in self.plane().members(queue)? {
                 if lost(self, member.tgid, queue)
-                    && let Err(refusal) = send(self, member.tid, queue)
+                    && let Err(refusal) = send(self, member.tid, Tagged::Thread, queue)
                 {
                     tracing::debug!(%refusal, tid = member.tid, "a tag stays");
                 }
@@ -200,9 +211,9 @@ impl Engine {
             for (queue, list) in [(both.default, List::Default), (both.child, List::Child)] {
                 if queues.contains(&queue)
                     && lost(self, pid, queue)
-                    && let Err(error) = self.plane_mut().set_default(pid, list, NodeId::Q0)
+                    && let Err(refusal) = send(self, pid, Tagged::List(list), queue)
                 {
-                    tracing::debug!(%error, pid, "a list stays");
+                    tracing::debug!(%refusal, pid, "a list stays");
                 }
             }
         }

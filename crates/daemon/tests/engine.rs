@@ -358,7 +358,15 @@ fn many_readers_share_a_survey_and_no_edit_or_tag_is_missed_by_one() {
         let (tree, survey) = engine.survey().unwrap();
         render_read(
             FileKind::Stat,
-            &View { tree, node, survey, members: &[], kind: ResourceKind::Cpu, capacity: 0 },
+            &View {
+                tree,
+                node,
+                survey,
+                members: &[],
+                dropped: &[],
+                kind: ResourceKind::Cpu,
+                capacity: 0,
+            },
         )
         .unwrap()
     };

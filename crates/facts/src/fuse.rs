@@ -36,6 +36,7 @@ shared! {
         CREATE = 35,
         INTERRUPT = 36,
         DESTROY = 38,
+        POLL = 40,
         BATCH_FORGET = 42,
         FALLOCATE = 43,
         RENAME2 = 45,
@@ -82,6 +83,10 @@ shared! {
 }
 
 shared! {
+    /// Of a request to poll: who asks wants to be told when there is something.
+    POLL_SCHEDULE_NOTIFY: u32 = 1, "FUSE_POLL_SCHEDULE_NOTIFY";
+    /// What a server says unasked: there is something for one who polls.
+    NOTIFY_POLL: i32 = 1, "FUSE_NOTIFY_POLL";
     /// What a server says unasked: the name of a directory's entry is no longer so.
     NOTIFY_INVAL_ENTRY: i32 = 3, "FUSE_NOTIFY_INVAL_ENTRY";
     /// The version of the protocol.

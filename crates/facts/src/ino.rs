@@ -72,10 +72,12 @@ pub enum FileKind {
     Tune = 28,
     Shares = 29,
     Access = 30,
+    Dropped = 31,
     Default = 48,
     ChildDefault = 49,
     Domain = 50,
     Fds = 51,
+    Listen = 52,
 }
 
 /// What a file of a container is. The numbers stand in inode numbers and never change.
@@ -144,10 +146,12 @@ impl FileKind {
         Self::Tune,
         Self::Shares,
         Self::Access,
+        Self::Dropped,
         Self::Default,
         Self::ChildDefault,
         Self::Domain,
         Self::Fds,
+        Self::Listen,
     ];
 
     /// The one with this number.
@@ -164,7 +168,12 @@ impl FileKind {
     pub const fn is_of_process(self) -> bool {
         matches!(
             self,
-            Self::ProcessDir | Self::Default | Self::ChildDefault | Self::Domain | Self::Fds
+            Self::ProcessDir
+                | Self::Default
+                | Self::ChildDefault
+                | Self::Domain
+                | Self::Fds
+                | Self::Listen
         )
     }
 

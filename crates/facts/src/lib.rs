@@ -36,6 +36,7 @@ pub mod call;
 pub mod cpu;
 pub mod fuse;
 pub mod ino;
+pub mod listen;
 pub mod net;
 pub mod place;
 pub mod receive;

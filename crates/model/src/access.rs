@@ -31,7 +31,7 @@ pub use reserv_facts::tag::rules::MAX as USE_RULES_MAX;
 use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
-use crate::{Error, ErrorKind, Node, NodeId, Tree};
+use crate::{Error, ErrorKind, Groups, Node, NodeId, Tree};
 
 /// Most entries of one node.
 pub const ENTRIES_MAX: usize = 64;
@@ -217,7 +217,7 @@ impl Party {
     /// Whether somebody is meant.
     pub fn is(&self, who: &Caller) -> bool {
         self.uid.is_none_or(|uid| uid == who.uid)
-            && self.gid.is_none_or(|gid| gid == who.gid || who.groups.contains(&gid))
+            && self.gid.is_none_or(|gid| gid == who.gid || who.groups.has(gid))
             && self.process.is_none_or(|process| process == (who.pid, who.start))
     }
 }
@@ -240,7 +240,7 @@ pub struct Caller {
     /// File system gid.
     pub gid: u32,
     /// Supplementary groups.
-    pub groups: Vec<u32>,
+    pub groups: Groups,
     /// Process.
     pub pid: u32,
     /// Its start time.

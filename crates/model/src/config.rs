@@ -19,7 +19,8 @@
 //! [cpu.nodes."web/site1"]
 //! kind = "queue"
 //! class = "ts"
-//! members_max = 500            # 0 or left out: no limit; of a link most packets that wait, and bytes_max most bytes
+//! members_max = 500            # 0 or left out: no limit; of a link most packets that wait
+//! bytes_max = "128KiB"         # and most bytes
 //! gc = false
 //! access = ["allow uid 1000 use,create quota 8"]      # root's entries, as in an access file; [cpu] has such a list too
 //! [count.disk]                 # a counting resource, /reserv/disk: brought up if it does not run
@@ -47,16 +48,16 @@ use serde::{Deserialize, Serialize};
 pub use containers::{ContainerConfig, OfContainers, nodes_of, requests_of, split};
 pub use difference::{diff, diff_as_asked, difference_of_access, same_cap};
 use words::{
-    read_access, read_cap, read_share, read_some_tune, read_tune, write_access, write_cap,
-    write_share, write_some_tune, write_tune,
+    read_access, read_bytes, read_cap, read_share, read_some_tune, read_tune, write_access,
+    write_bytes, write_cap, write_share, write_some_tune, write_tune,
 };
 pub use written::Written;
 
 use crate::error::quoted;
 use crate::{
     AccessChange, AccessEntry, Cap, Class, Error, ErrorKind, Kind, Memory, Name, NewKind, Node,
-    NodePath, PACKET_RULES_MAX, Personality, Policy, ResourceKind, Rule, Share, Source, Tree, Tune,
-    Verb, Weight, check_tune,
+    NodePath, Personality, Policy, ResourceKind, Rule, RulePlace, Share, Source, Tree, Tune, Verb,
+    Weight, check_tune,
 };
 
 /// A whole configuration.
@@ -180,7 +181,12 @@ pub struct NodeConfig {
     #[serde(default, skip_serializing_if = "is_default")]
     pub members_max: u32,
     /// Most bytes that wait in a link's queue; 0 is no limit of its own.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(
+        default,
+        skip_serializing_if = "is_default",
+        serialize_with = "write_bytes",
+        deserialize_with = "read_bytes"
+    )]
     pub bytes_max: u32,
     /// Collect when nothing refers to it.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -409,23 +415,22 @@ impl Config {
         }
         self.check_containers()?;
         for (number, rule) in (1..).zip(&self.rules) {
-            rule.conditions.check().map_err(|e| e.at(format_args!("rule {number}")))?;
-            if rule.queues.is_empty() {
-                let why = format!("rule {number} names no queue");
-                return Err(Error::new(ErrorKind::Invalid, why)
-                    .hint("cpu = \"web/site1\", or a queue of another resource, or a container"));
-            }
+            rule.check().map_err(|e| e.at(format_args!("rule {number}")))?;
             if rule.conditions.packets().is_some() {
                 self.check_packets(rule).map_err(|e| e.at(format_args!("rule {number}")))?;
             }
-            for (name, path) in &rule.queues {
+            for (name, place) in &rule.queues {
                 let wanted =
                     if name.as_str() == "cpu" { self.cpu.as_ref() } else { self.count.get(name) };
                 let Some(resource) = wanted else { continue };
+                let (path, kind, what) = match place {
+                    RulePlace::Queue(path) => (path, NodeKind::Queue, "queue"),
+                    RulePlace::EachUser(above) => (above, NodeKind::Scheduler, "scheduler"),
+                };
                 let of_container = || Some(self.containers.get(path)?.holds.node_kind());
-                if resource.kind_at(path).or_else(of_container) != Some(NodeKind::Queue) {
+                if resource.kind_at(path).or_else(of_container) != Some(kind) {
                     let why = format!(
-                        "rule {number}: {} is no queue of this configuration",
+                        "rule {number}: {} is no {what} of this configuration",
                         quoted(&path.to_string())
                     );
                     let table = if name.as_str() == "cpu" {
@@ -433,21 +438,12 @@ impl Config {
                     } else {
                         resource.table(name)
                     };
-                    let hint = format!("{name} names a queue, as in [{table}.nodes.\"…\"]");
+                    let hint = format!("{name} names a {what}, as in [{table}.nodes.\"…\"]");
                     return Err(Error::new(ErrorKind::Invalid, why).hint(hint));
                 }
             }
         }
-        for name in self.count.keys() {
-            let of =
-                self.rules.iter().filter(|r| r.conditions.packets().is_some() && r.is_about(name));
-            if of.count() > PACKET_RULES_MAX {
-                let why = format!("{name} has more than {PACKET_RULES_MAX} rules about packets");
-                return Err(Error::new(ErrorKind::Full, why)
-                    .hint("a range or a prefix instead of many of them"));
-            }
-        }
-        Ok(())
+        self.count.keys().try_for_each(|name| Rule::check_room(name, &self.rules))
     }
 
     /// What is said of a container's node is said of what the container has there.

@@ -31,6 +31,7 @@
 
 mod access;
 mod admission;
+mod arrival;
 mod backlog;
 mod batch;
 mod collect;
@@ -39,11 +40,14 @@ mod container;
 mod edit;
 mod error;
 mod fixed;
+mod groups;
 mod guarantee;
 mod id;
 mod journal;
 mod kind;
+mod listen;
 mod name;
+mod nice;
 mod node;
 mod packet;
 mod permit;
@@ -63,6 +67,9 @@ pub use access::{
     AccessChange, AccessEntry, Caller, ChangedAccess, Decision, ENTRIES_MAX, Party, QUOTA_DEFAULT,
     Right, Rights, USE_RULES_MAX, UseRule, Verb, Why,
 };
+pub use arrival::{
+    ARRIVAL_RULES_MAX, Arrival, ArrivalRule, ArrivalSample, Burst, CHAIN_MAX, LetIn,
+};
 pub use backlog::{Backlog, Memory};
 pub use batch::{Batch, DeleteMode, Op, Outcome};
 pub use collect::Handles;
@@ -78,26 +85,31 @@ pub use container::{
 pub use edit::Edit;
 pub use error::{Errno, Error, ErrorKind, quoted};
 pub use fixed::FIXED_MAX;
+pub use groups::Groups;
 pub use guarantee::promised;
 pub use id::{NODES_MAX, NodeId};
 pub use journal::{Record, SavedNode, SavedSlot, Snapshot};
 pub use kind::{Class, Kind, NewKind, Personality, Policy};
+pub use listen::{Client, Listen};
 pub use name::{NAME_MAX, Name, NodePath, RESERVED_NAMES};
+pub use nice::{NICE_0, nice_weight};
 pub use node::Node;
-pub use packet::{PACKET_RULES_MAX, PacketRule, Packets, Ports, Prefix, Protocol};
+pub use packet::{
+    PACKET_RULES_MAX, PacketRule, PacketRules, Packets, Ports, Prefix, Protocol, RuleOfLink,
+};
 pub use plan::{NodeRef, Plan, Request};
 pub use rate::Rate;
 pub use resource::{DiskModel, Front, Receive, ResourceKind, Source};
-pub use rule::{Match, Principal, Rule, Subject};
-pub use sample::{DiskSample, LinkSample, ReceiveOthers, ReceiveSample, Sample};
-pub use share::{Ppm, Shares};
+pub use rule::{Match, Principal, Rule, RulePlace, Subject};
+pub use sample::{DiskSample, Dropper, LinkSample, Outside, ReceiveOthers, ReceiveSample, Sample};
+pub use share::{Beside, Ppm, Shares};
 pub use sight::Sight;
 pub use thread::ThreadParams;
 pub use tree::{DEPTH_MAX, Tree};
 pub use tune::{Tune, TuneChange, TuneKey, check_tune, parse_tune, show_tune, tune_text};
 pub use units::{
     Amount, CPUS_MAX, Cap, Duration, Fixed, Minimum, Share, Weight, parse_bytes, parse_cap,
-    show_cap,
+    show_bytes, show_cap,
 };
 
 /// Longest text that a control file takes, in bytes.

@@ -15,9 +15,9 @@ use crate::{DEPTH_MAX, Error, ErrorKind};
 pub const NAME_MAX: usize = 64;
 
 /// Names that no node may have, because a file of a reservation directory has or will have them.
-pub const RESERVED_NAMES: [&str; 15] = [
+pub const RESERVED_NAMES: [&str; 16] = [
     "share", "shares", "policy", "newqueue", "newsched", "stat", "cap", "tune", "gc", "access",
-    "backlog", "class", "members", "state", "mk",
+    "backlog", "dropped", "class", "members", "state", "mk",
 ];
 
 /// A node's name: 1 to [`NAME_MAX`] bytes of `[A-Za-z0-9._-]`, not starting with a dot, not

@@ -10,7 +10,7 @@ pub use reserv_facts::tag::PACKET_RULES_MAX;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{Error, ErrorKind, NodeId, quoted};
+use crate::{Arrival, ArrivalRule, Error, ErrorKind, NodeId, NodePath, quoted};
 
 fn refuse<T>(why: String, hint: &str) -> Result<T, Error> {
     Err(Error::new(ErrorKind::Invalid, why).hint(hint))
@@ -88,6 +88,13 @@ impl Prefix {
     /// How many bits are the same.
     pub const fn length(self) -> u8 {
         self.length
+    }
+
+    /// Whether an address is one of them.
+    pub fn has(self, address: IpAddr) -> bool {
+        let differ = bits(self.address) ^ bits(address);
+        let shift = 128 - u32::from(self.length);
+        self.address.is_ipv4() == address.is_ipv4() && differ.checked_shr(shift).unwrap_or(0) == 0
     }
 }
 
@@ -205,7 +212,7 @@ impl fmt::Display for Protocol {
 }
 
 /// A number or a text, as TOML and JSON have them; the word that is wrong stands in the error.
-struct Word<T>(std::marker::PhantomData<T>, &'static str);
+pub(crate) struct Word<T>(pub(crate) std::marker::PhantomData<T>, pub(crate) &'static str);
 
 impl<T: FromStr<Err = Error>> Visitor<'_> for Word<T> {
     type Value = T;
@@ -227,11 +234,12 @@ impl<T: FromStr<Err = Error>> Visitor<'_> for Word<T> {
     }
 }
 
+/// Types that are one word of a configuration.
 macro_rules! words {
     ($($type:ty, $what:literal;)*) => {$(
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                from.deserialize_any(Word(std::marker::PhantomData, $what))
+                from.deserialize_any($crate::packet::Word(std::marker::PhantomData, $what))
             }
         }
         impl Serialize for $type {
@@ -241,6 +249,7 @@ macro_rules! words {
         }
     )*};
 }
+pub(crate) use words;
 words! {
     Ports, "a port or a range of ports";
     Prefix, "an address or a prefix";
@@ -268,6 +277,26 @@ pub struct PacketRule {
     pub packets: Packets,
     /// Where they go.
     pub queue: NodeId,
+}
+
+/// A rule about the packets of a link, as it is written: with the path of a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleOfLink {
+    /// Which packets.
+    pub packets: Packets,
+    /// Of what comes in; `None`: of what leaves, and of what comes in for nobody's queue.
+    pub arrival: Option<Arrival>,
+    /// Where they go; only of what comes in there may be none.
+    pub queue: Option<NodePath>,
+}
+
+/// All rules about the packets of a link, as its driver is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PacketRules {
+    /// In order.
+    pub packets: Vec<PacketRule>,
+    /// About who comes, in order.
+    pub arrivals: Vec<ArrivalRule>,
 }
 
 #[cfg(test)]

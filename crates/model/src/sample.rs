@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a plane counts for a node, in the words that `stat` and `backlog` use.
 
+use core::net::IpAddr;
+
 use crate::NodeId;
 
 /// Counters and state of one node, read at one instant.
@@ -35,8 +37,25 @@ pub struct Sample {
     pub receive: Option<ReceiveSample>,
     /// Of the root of such a link: what no queue is asked for.
     pub others: Option<ReceiveOthers>,
+    /// Of q0, where the others' tree as a whole is weighed against it.
+    pub outside: Option<Outside>,
     /// Of a queue of a disk that is scheduled; there `served`, `queued` and `running` are requests.
     pub disk: Option<DiskSample>,
+}
+
+/// What is q0's outside of the tree of a stock driver, and the tree's weight against it, in one
+/// unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outside {
+    /// The weight of the tree.
+    pub tree: u32,
+    /// Of what wants outside now.
+    pub wanting: u32,
+    /// Of what would if each of those did that the tree's weight was chosen against; those that do
+    /// are counted too.
+    pub all: u32,
+    /// Threads of q0 that are in the tree, and want.
+    pub inside: u32,
 }
 
 /// What else a disk's queue counts.
@@ -71,6 +90,19 @@ pub struct ReceiveSample {
     /// Packets dropped because their receiver had no room for them.
     pub full: u64,
     /// Packets dropped because they came faster than the queue's rate.
+    pub over: u64,
+}
+
+/// Packets of a prefix that a queue lost, since the last reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dropper {
+    /// Its first address.
+    pub address: IpAddr,
+    /// Bits of it that count: 24 of IPv4, 64 of IPv6.
+    pub length: u8,
+    /// How many packets, at most.
+    pub packets: u64,
+    /// By how much that may be too large.
     pub over: u64,
 }
 

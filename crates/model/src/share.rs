@@ -9,19 +9,23 @@
 //! Worked example (a test): q0 weight 100, `web` 300 with `a` 1 and `b` 2. All want: q0 1/4, a 1/4,
 //! b 2/4. Only q0 and b: q0 1/4, b 3/4. Only a and b: a 1/3, b 2/3.
 //!
+//! A tree that stands as a whole beside competitors which are q0's ([`Beside`]: the stock CPU
+//! driver's cgroups) divides by weight only what those leave it.
+//!
 //! Limits: caps and the number of CPUs that a queue's threads can use at once are not in it
 //! (docs/notes/algorithms.md §9.1).
 
 use std::cmp::Ordering;
 
-use crate::{NodeId, Tree, Weight};
+use crate::{Node, NodeId, Tree, Weight};
 
 /// Parts per million of the resource, rounded down; 1 000 000 is all of it.
 pub type Ppm = u32;
 
 const ALL: u64 = 1_000_000;
 
-/// 64-bit limbs that hold any product of 15 sums of 16 384 weights (44 bits each) and a million.
+/// 64-bit limbs that hold any product of 15 sums of 16 384 weights (44 bits each), a weight beside
+/// the tree and a million.
 const LIMBS: usize = 12;
 
 /// An exact fraction. Numerator and denominator are never reduced: they fit by construction.
@@ -95,6 +99,24 @@ impl Sum {
     }
 }
 
+/// A tree of which q0 is outside: what all others are weighed at, against what wants beside them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Beside {
+    /// The weight of the tree, in the unit of `outside`.
+    pub tree: u32,
+    /// The weight of all that wants outside.
+    pub outside: u32,
+    /// Some of q0 is in the tree, where it has q0's weight.
+    pub inside: bool,
+}
+
+impl Beside {
+    /// What of the resource the tree has, and of how much.
+    fn trees(self) -> (u64, u64) {
+        (self.tree.into(), (u64::from(self.tree) + u64::from(self.outside)).max(1))
+    }
+}
+
 /// Who wants, and what they divide: made by one walk over the tree, after which the share of a node
 /// costs no more than its depth. Tells of the tree as it was then.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -103,6 +125,8 @@ pub struct Shares {
     wants: Vec<bool>,
     /// By slot of the parent.
     sums: Vec<Sum>,
+    /// Where q0 is outside, with something in the tree that wants.
+    beside: Option<Beside>,
 }
 
 impl Shares {
@@ -133,15 +157,59 @@ impl Shares {
             sum.weights += u64::from(node.weight.milli());
             sum.count += 1;
         }
-        Self { wants, sums }
+        Self { wants, sums, beside: None }
+    }
+
+    /// The same of a tree that stands beside what is q0's.
+    #[must_use]
+    pub fn beside(mut self, tree: &Tree, beside: Beside) -> Self {
+        let (root, q0) = (NodeId::ROOT.index as usize, NodeId::Q0.index as usize);
+        let wanted = std::mem::replace(&mut self.wants[q0], beside.inside || beside.outside > 0);
+        let weight = tree.get(NodeId::Q0).map_or(0, |n| u64::from(n.weight.milli()));
+        let sum = &mut self.sums[root];
+        if wanted && !beside.inside {
+            (sum.weights, sum.count) = (sum.weights - weight, sum.count - 1);
+        } else if beside.inside && !wanted {
+            (sum.weights, sum.count) = (sum.weights + weight, sum.count + 1);
+        }
+        self.wants[root] = self.wants[q0] || sum.count > 0;
+        // Alone outside: all of it.
+        self.beside = (sum.count > 0).then_some(beside);
+        self
+    }
+
+    /// What a child of the root has of it, and of how much.
+    fn of_root(&self, node: &Node, part: (u64, u64)) -> [(u64, u64); 2] {
+        let Some(beside) = self.beside else { return [part, (1, 1)] };
+        let (trees, all) = beside.trees();
+        if node.id != NodeId::Q0 {
+            return [part, (trees, all)];
+        }
+        let (mut part, mut of) = if beside.inside { part } else { (0, 1) };
+        // Within 64 bits; a part in 2³¹ is lost.
+        while of > u64::from(u32::MAX >> 1) {
+            (part, of) = (part >> 1, of >> 1);
+        }
+        [((all - trees) * of + trees * part, of), (1, all)]
     }
 
     /// What a node is guaranteed whoever wants, in ns per second ([`Tree::guarantee`]); of
     /// [`Shares::all`].
     pub fn guarantee(&self, tree: &Tree, id: NodeId) -> u64 {
-        tree.guarantee_of(id, tree.capacity(), |parent| {
-            self.sums.get(parent.id.index as usize).map_or(0, |sum| sum.weights)
-        })
+        let weights =
+            |parent: &Node| self.sums.get(parent.id.index as usize).map_or(0, |sum| sum.weights);
+        let Some(beside) = self.beside.filter(|_| id != NodeId::ROOT) else {
+            return tree.guarantee_of(id, tree.capacity(), weights);
+        };
+        let of = |part: u64, all: u64| {
+            let part = u128::from(tree.capacity()) * u128::from(part) / u128::from(all);
+            u64::try_from(part).unwrap_or(u64::MAX)
+        };
+        if id == NodeId::Q0 {
+            return of(self.ppm(tree, id).into(), ALL);
+        }
+        let (trees, all) = beside.trees();
+        tree.guarantee_of(id, of(trees, all), weights)
     }
 
     /// The share of one node: the product along the walk up to the root; 0 for a node that is gone
@@ -154,8 +222,12 @@ impl Shares {
         }
         while let Some(parent) = node.parent.and_then(|p| tree.get(p)) {
             let sum = self.sums.get(parent.id.index as usize).copied().unwrap_or_default();
-            let (part, of) = sum.part(node.weight);
-            share = share.times(part, of);
+            let part = sum.part(node.weight);
+            let parts =
+                if parent.parent.is_none() { self.of_root(node, part) } else { [part, (1, 1)] };
+            for (part, of) in parts {
+                share = share.times(part, of);
+            }
             node = parent;
         }
         share.ppm()

@@ -509,6 +509,13 @@ pub fn parse_bytes(word: &str) -> Result<u32, Error> {
     })
 }
 
+/// The reverse: in the largest unit that it is a whole number of.
+pub fn show_bytes(bytes: u32) -> String {
+    let units = [("MiB", 1 << 20), ("MB", 1_000_000), ("KiB", 1 << 10), ("kB", 1000)];
+    let whole = units.iter().find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit));
+    whole.map_or_else(|| bytes.to_string(), |(name, unit)| format!("{}{name}", bytes / unit))
+}
+
 /// An error about a word that stands after the end.
 fn surplus(word: &str, after: &str, hint: &str) -> Error {
     Error::new(ErrorKind::Invalid, format!("{} after {after}", quoted(word))).hint(hint)
@@ -526,7 +533,14 @@ impl FromStr for Share {
         let (weight, fixed) = if weight.starts_with('=') {
             (Weight::BACKGROUND, Some(weight.parse()?))
         } else {
-            (weight.parse()?, None)
+            // A part of the parent is what is meant, and the sign is what is missing.
+            let as_fixed =
+                weight.ends_with('%').then(|| format!("={weight}").parse::<Fixed>().ok());
+            let weight = weight.parse::<Weight>().map_err(|error| match as_fixed.flatten() {
+                Some(fixed) => error.hint(format!("{fixed} is a fixed share of the parent")),
+                None => error,
+            })?;
+            (weight, None)
         };
         let minimum = words.next().map(str::parse).transpose()?.unwrap_or_default();
         match words.next() {
@@ -539,5 +553,21 @@ impl FromStr for Share {
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.part(), self.minimum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_read_as_they_are_shown() {
+        for text in ["0", "1", "999", "1kB", "1KiB", "300kB", "128KiB", "2MB", "1MiB", "4095MiB"] {
+            assert_eq!(parse_bytes(text).map(show_bytes).as_deref(), Ok(text));
+        }
+        for bytes in (0..=u32::MAX).step_by(999_983) {
+            assert_eq!(parse_bytes(&show_bytes(bytes)), Ok(bytes));
+        }
+        assert!(parse_bytes("4096MiB").is_err() && parse_bytes("").is_err());
     }
 }

@@ -421,7 +421,7 @@ fn rules_match_by_all_their_conditions() {
         ..Subject::default()
     };
     let first = |s: &Subject<'_>| {
-        Rule::first(&rules, s).and_then(|r| r.queue("cpu")).map(ToString::to_string)
+        Rule::first(&rules, s).and_then(|r| r.place("cpu")).map(ToString::to_string)
     };
     assert_eq!(first(&www).as_deref(), Some("web/site1"));
     assert_eq!(first(&Subject { command: b"bash", ..www }), None);
@@ -434,6 +434,7 @@ fn rules_match_by_all_their_conditions() {
         unit: Some(b"backup.service"),
         cgroup: b"/system.slice/backup.service",
         command: b"tar",
+        ..Subject::default()
     };
     assert_eq!(first(&backup).as_deref(), Some("backup"));
     for other in [
@@ -445,6 +446,42 @@ fn rules_match_by_all_their_conditions() {
     ] {
         assert_eq!(first(&other), None, "{other:?}");
     }
+}
+
+#[test]
+fn a_queue_for_each_user() {
+    let text =
+        "[[rule]]\nmatch = { group = \"customers\" }\ncpu = \"users/{user}\"\nd = \"{user}\"";
+    let rules = read(text).unwrap().rules;
+    let others = [(7, None), (1000, Some("customers".to_owned()))];
+    let anna = Subject { uid: 1000, user: Some("anna"), groups: &others, ..Subject::default() };
+    let queue = |s: &Subject<'_>, resource: &str| {
+        let place = Rule::first(&rules, s)?.place(resource)?;
+        place.of(s.user).map(|path| path.to_string())
+    };
+    assert_eq!(queue(&anna, "cpu").as_deref(), Some("users/anna"));
+    assert_eq!(queue(&anna, "d").as_deref(), Some("anna"));
+    let own = Subject { groups: &[], group: Some("customers"), ..anna };
+    assert_eq!(queue(&own, "cpu").as_deref(), Some("users/anna"), "the effective group is one too");
+    for name in ["a user", "domain\\\\anna", "shares", "..", "ä", ""] {
+        assert_eq!(queue(&Subject { user: Some(name), ..anna }, "cpu"), None, "{name:?}");
+    }
+    assert_eq!(queue(&Subject { user: None, ..anna }, "cpu"), None, "numbers are for the taking");
+    assert_eq!(queue(&Subject { uid: 0, user: Some("root"), ..anna }, "cpu"), None, "a login");
+    assert_eq!(queue(&Subject { groups: &others[..1], ..anna }, "cpu"), None);
+    assert_eq!(read(&toml::to_string(&read(text).unwrap()).unwrap()).unwrap().rules, rules);
+
+    let of_queue = |kind, gc| {
+        let node = NodeConfig { gc, ..NodeConfig::new(kind) };
+        move |path: &str| Rule::any_makes(&rules, "cpu", (&path.parse().unwrap(), &node))
+    };
+    let made = of_queue.clone()(NodeKind::Queue, true);
+    assert_eq!(
+        ["users/anna", "users", "users/a/b", "anna"].map(&made),
+        [true, false, false, false]
+    );
+    assert!(!of_queue.clone()(NodeKind::Queue, false)("users/anna"), "somebody's own");
+    assert!(!of_queue(NodeKind::Scheduler, true)("users/anna"));
 }
 
 #[test]
@@ -519,4 +556,38 @@ fn names_need_not_be_text() {
     let cgroup = Match { cgroup: Some("/user.slice".into()), ..Match::default() };
     assert!(of(cgroup.clone(), Subject { cgroup: b"/user.slice/\xff\xfe", ..Subject::default() }));
     assert!(!of(cgroup, Subject { cgroup: b"/user.slice\xff", ..Subject::default() }));
+}
+
+/// The words of containers' nodes are their resource's, and so are those of the nodes beside them.
+#[test]
+fn containers_nodes_have_the_words_of_their_resource() {
+    let of = |kind, text: &str, tune: &str| {
+        let config = read(text).unwrap();
+        let wanted = config.count.values().next().unwrap();
+        let (first, later) = split(wanted.clone(), &config.containers);
+        assert_eq!((first.nodes.len(), later.len()), (1, 1));
+        let mut tree = Tree::new(Name::new("net").unwrap());
+        tree.set_resource(kind);
+        up(&mut tree, &first, DeleteMode::Refuse).unwrap();
+        let nodes = nodes_of(&config.containers).unwrap();
+        let nodes: Vec<_> = nodes.into_iter().map(|(_, request)| request).collect();
+        let plan = tree.plan(&nodes).unwrap();
+        tree.commit(&plan).unwrap();
+        let plan = tree.plan(&requests_of(&tree, &later, DeleteMode::Refuse).unwrap()).unwrap();
+        tree.commit(&plan).unwrap();
+        for node in ["a", "web"] {
+            let id = tree.resolve(&node.parse().unwrap()).unwrap();
+            assert_eq!(tune_text(&tree.node(id).unwrap().tune), tune, "{node}");
+        }
+    };
+    let nodes = |word: &str| {
+        format!(
+            "[container.web]\n[count.net.nodes.a]\nkind = \"queue\"\n{word}\n\
+             [count.net.nodes.web]\nkind = \"queue\"\n{word}\n[count.net]\n"
+        )
+    };
+    let link = nodes("tune = \"receive 1000/s\"") + "on = \"link+tcx:eth0@10mbit\"\n";
+    of(ResourceKind::Link, &link, "receive 1000/s");
+    let disk = nodes("class = \"scan-edf\"\ntune = \"deadline 20ms\"") + "on = \"disk:/dev/vdb\"\n";
+    of(ResourceKind::Disk, &disk, "deadline 20ms");
 }

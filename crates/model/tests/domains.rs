@@ -542,7 +542,8 @@ impl World {
                     vec![20 + u32::try_from(self.random.below(3)).unwrap()]
                 } else {
                     Vec::new()
-                };
+                }
+                .into();
             }
             3 if at > 0 => drop(self.processes.remove(at)),
             4 => {

@@ -227,3 +227,43 @@ proptest! {
         }
     }
 }
+
+/// What stands beside the tree is q0's, and by what wants there the others have less.
+#[test]
+fn beside_competitors() {
+    let tree = build(&[
+        ("q0", "q", 4_000),
+        ("acme", "q", 24_000),
+        ("web", "s", 72_000),
+        ("web/a", "q", 1_000),
+        ("web/b", "q", 3_000),
+    ]);
+    let id = |path: &str| tree.resolve(&path.parse().unwrap()).unwrap();
+    let of = |shares: &Shares, paths: [&str; 4]| paths.map(|p| shares.ppm(&tree, id(p)));
+    let paths = ["q0", "acme", "web/b", ""];
+    let beside = |outside, inside| Beside { tree: 2400, outside, inside };
+    let all = |outside| Shares::all(&tree).beside(&tree, beside(outside, false));
+    assert_eq!(of(&all(100), paths), [40_000, 240_000, 540_000, 1_000_000]);
+    assert_eq!(of(&all(600), paths), [200_000, 200_000, 450_000, 1_000_000]);
+    let guaranteed = |outside, path| {
+        let mut tree = tree.clone();
+        tree.set_capacity(2_000_000_000);
+        all(outside).guarantee(&tree, id(path)) / 1_000_000
+    };
+    assert_eq!(["", "q0", "acme", "web/b"].map(|p| guaranteed(600, p)), [2000, 400, 400, 900]);
+    // Part of q0 is in the tree, with q0's weight there: 600 of 3000, and 4 of 100 of the rest.
+    let both = Shares::all(&tree).beside(&tree, beside(600, true));
+    assert_eq!(of(&both, paths), [232_000, 192_000, 432_000, 1_000_000]);
+    // What a queue of the tree leaves is the tree's.
+    let now = |outside, inside, who: &[&str]| {
+        let who: Vec<_> = who.iter().map(|p| id(p)).collect();
+        let shares = Shares::now(&tree, |n| who.contains(&n));
+        of(&shares.beside(&tree, beside(outside, inside)), paths)
+    };
+    assert_eq!(now(600, false, &["q0", "acme"]), [200_000, 800_000, 0, 1_000_000]);
+    assert_eq!(now(600, false, &["acme"]), [200_000, 800_000, 0, 1_000_000]);
+    assert_eq!(now(600, false, &["q0"]), [1_000_000, 0, 0, 1_000_000]);
+    assert_eq!(now(0, false, &["q0", "web/b"]), [0, 0, 1_000_000, 1_000_000]);
+    assert_eq!(now(0, true, &["acme"]), [142_857, 857_142, 0, 1_000_000]);
+    assert_eq!(now(0, false, &[]), [0, 0, 0, 0]);
+}

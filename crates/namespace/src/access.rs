@@ -18,6 +18,7 @@
 //! | `default`, `cdefault` of a process | it is of one's own uid; `use` of each queue | it is of one's own uid, or oneself |
 //! | `domain` of a process | nobody | it is of one's own uid, or oneself |
 //! | `fds` of a process | it is of one's own uid; `use` of the queue | it is of one's own uid |
+//! | `listen` of a process | it is of one's own uid; of another's port, that he allows it | it is of one's own uid |
 //!
 //! *Totals* is what everybody has at the root, and for the rest `reserv_model::Sight` says who has
 //! it.

@@ -133,6 +133,9 @@ pub fn resource_name_taken<'t>(
     if Place::Mount.file(name).is_some() || name == CONTAINERS {
         return Some("a file of the name space has this name");
     }
+    if matches!(name, "match" | "receive" | "receive-burst") {
+        return Some("it is a word of rules");
+    }
     resource_named(name, trees).map(|_| "a resource of this name runs already")
 }
 

@@ -46,4 +46,6 @@ pub use read::{
 };
 pub use table::{Entry, Place, Read, TABLE, Write, entry};
 pub use text::line;
-pub use write::{Command, Named, PID_MAX, Who, parse_defaults, parse_descriptor, parse_write};
+pub use write::{
+    Command, Named, PID_MAX, Who, parse_defaults, parse_descriptor, parse_listen, parse_write,
+};

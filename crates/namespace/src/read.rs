@@ -24,8 +24,9 @@
 use std::fmt::Write as _;
 
 use reserv_model::{
-    Amount, Error, ErrorKind, Kind, Name, Node, NodeId, NodePath, Personality, ReceiveOthers,
-    ReceiveSample, ResourceKind, Sample, Shares, ThreadParams, Tree, show_cap, show_tune,
+    Amount, Beside, Dropper, Error, ErrorKind, Kind, Name, Node, NodeId, NodePath, Outside,
+    Personality, ReceiveOthers, ReceiveSample, ResourceKind, Sample, Shares, ThreadParams, Tree,
+    show_bytes, show_cap, show_tune,
 };
 
 use crate::ino::FileKind;
@@ -98,6 +99,12 @@ impl Survey {
             !held[id.index as usize] && own.queued + own.running > 0
         };
         survey.now = Shares::now(tree, competes);
+        let q0 = survey.sample(NodeId::Q0);
+        if let Some(Outside { tree: weight, wanting, all, inside }) = q0.outside {
+            let beside = |outside, inside| Beside { tree: weight, outside, inside };
+            survey.all = survey.all.beside(tree, beside(all, q0.members > 0));
+            survey.now = survey.now.beside(tree, beside(wanting, inside > 0));
+        }
         survey
     }
 
@@ -134,6 +141,8 @@ pub struct View<'a> {
     pub survey: &'a Survey,
     /// Of this node. Needed by `members` only.
     pub members: &'a [Member],
+    /// Of this node. Needed by `dropped` only.
+    pub dropped: &'a [Dropper],
     /// What the resource is: the unit of its service.
     pub kind: ResourceKind,
     /// All of it, in its unit per second; what the root's `share` shows as its minimum.
@@ -220,7 +229,7 @@ pub(crate) fn state(view: &View<'_>) -> Result<String, Error> {
 pub(crate) fn backlog(view: &View<'_>) -> Result<String, Error> {
     let (node, s) = (view.node()?, view.survey.sample(view.node));
     let (served, service) = (s.served, s.service_since_reset_ns);
-    let (limit, bytes) = (node.members_max, node.bytes_max);
+    let (limit, bytes) = (node.members_max, show_bytes(node.bytes_max));
     let mut out =
         format!("served {served}\nservice_{} {service}\nlimit {limit} {bytes}\n", view.kind.unit());
     if let Some(disk) = s.disk {
@@ -307,6 +316,16 @@ fn received(out: &mut String, own: &Sample) {
         let _ = writeln!(out, "received_shared {shared}\nreceived_forwarded {forwarded}");
         let _ = writeln!(out, "received_nobody {nobody}\nreceived_elsewhere {elsewhere}");
     }
+}
+
+/// Whose packets the queue lost on their way in: `PREFIX PACKETS ERROR`, the heaviest first.
+pub(crate) fn dropped(view: &View<'_>) -> Result<String, Error> {
+    view.node()?;
+    let mut out = String::new();
+    for Dropper { address, length, packets, over } in view.dropped {
+        let _ = writeln!(out, "{address}/{length} {packets} {over}");
+    }
+    Ok(out)
 }
 
 /// The text of a process's `default` or `cdefault`, in the paper's form: paths with a blank between

@@ -26,6 +26,8 @@
 //! default    = tag {tag}                     /reserv/cpu/q2            at most one per resource
 //! cdefault   = tag {tag}
 //! fds        = number tag
+//! listen     = number ("none" | ["at" port] client {client} ["allow" uid {uid}])
+//! client     = prefix | "not" prefix | "any"
 //! tag        = [mount "/"] resource "/" name {"/" name}
 //! ```
 //!
@@ -148,12 +150,14 @@ pub const TABLE: &[Entry] = &[
     row("gc",       &[Scheduler, Queue],             F::Gc,           0o644, Read::Node(read::gc),      Write::Node(write::gc)),
     row("access",   &[Resource, Scheduler, Queue],   F::Access,       0o644, Read::Node(read::access),  Write::Node(write::access)),
     row("backlog",  &[Queue],                        F::Backlog,      0o644, Read::Node(read::backlog), Write::Node(write::backlog)),
+    row("dropped",  &[Queue],                        F::Dropped,      0o444, Read::Node(read::dropped), Write::No),
     row("class",    &[Queue],                        F::Class,        0o644, Read::Node(read::class),   Write::Node(write::class)),
     row("members",  &[Queue],                        F::Members,      0o644, Read::Node(read::members), Write::Node(write::members)),
     row("state",    &[Queue],                        F::State,        0o644, Read::Node(read::state),   Write::Node(write::state)),
     row("default",  &[Process],                      F::Default,      0o644, Read::Daemon,              Write::Daemon),
     row("cdefault", &[Process],                      F::ChildDefault, 0o644, Read::Daemon,              Write::Daemon),
     row("fds",      &[Process],                      F::Fds,          0o600, Read::Daemon,              Write::Daemon),
+    row("listen",   &[Process],                      F::Listen,       0o600, Read::Daemon,              Write::Daemon),
     row("domain",   &[Process],                      F::Domain,       0o444, Read::Daemon,              Write::No),
 ];
 

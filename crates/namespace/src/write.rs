@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use reserv_model::{
-    AccessChange, Class, DeleteMode, Error, ErrorKind, Name, NewKind, NodeId, NodePath, NodeRef,
-    Policy, Request, Share, ThreadParams, Verb, Weight, parse_cap, parse_tune, quoted,
+    AccessChange, Class, DeleteMode, Error, ErrorKind, Listen, Name, NewKind, NodeId, NodePath,
+    NodeRef, Policy, Request, Share, ThreadParams, Verb, Weight, parse_cap, parse_tune, quoted,
 };
 
 use crate::ino::{FileKind, Resource};
@@ -118,6 +118,23 @@ pub fn parse_defaults<E: From<Error>>(
     Ok(tags)
 }
 
+/// The number of a descriptor, and what follows it.
+fn descriptor_and_rest<'t>(bytes: &'t [u8], hint: &str) -> Result<(u32, &'t str), Error> {
+    let text = line(bytes)?.trim_ascii();
+    let (fd, rest) = text.split_once(|c: char| c.is_ascii_whitespace()).unwrap_or((text, ""));
+    let number =
+        || Error::new(ErrorKind::Invalid, format!("{} is no descriptor", quoted(fd))).hint(hint);
+    let fd =
+        fd.parse::<u32>().ok().filter(|fd| *fd <= i32::MAX.cast_unsigned()).ok_or_else(number)?;
+    Ok((fd, rest))
+}
+
+/// A write to a process's `listen`: one descriptor, and for whom its socket is.
+pub fn parse_listen(bytes: &[u8]) -> Result<(u32, Listen), Error> {
+    let (fd, clients) = descriptor_and_rest(bytes, "a descriptor and clients: 7 10.1.0.0/16")?;
+    Ok((fd, clients.parse()?))
+}
+
 /// A write to a process's `fds`: one descriptor and its queue.
 pub fn parse_descriptor<E: From<Error>>(
     bytes: &[u8],
@@ -125,12 +142,7 @@ pub fn parse_descriptor<E: From<Error>>(
     find: impl FnMut(&str, &NodePath) -> Result<Named, E>,
 ) -> Result<(u32, Resource, NodeId), E> {
     let hint = "a descriptor and a queue: 7 /reserv/disk/web";
-    let text = line(bytes)?.trim_ascii();
-    let (fd, queue) = text.split_once(|c: char| c.is_ascii_whitespace()).unwrap_or((text, ""));
-    let number =
-        || Error::new(ErrorKind::Invalid, format!("{} is no descriptor", quoted(fd))).hint(hint);
-    let fd =
-        fd.parse::<u32>().ok().filter(|fd| *fd <= i32::MAX.cast_unsigned()).ok_or_else(number)?;
+    let (fd, queue) = descriptor_and_rest(bytes, hint)?;
     if let [(resource, id)] = parse_defaults(queue.as_bytes(), mount, find)?[..] {
         return Ok((fd, resource, id));
     }

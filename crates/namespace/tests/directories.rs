@@ -150,11 +150,14 @@ fn the_layout_of_the_design() {
     let q0 = node_dir(&tree, NodeId::Q0);
     assert_eq!(
         names(q0),
-        ["share", "stat", "cap", "tune", "gc", "access", "backlog", "class", "members", "state"]
+        [
+            "share", "stat", "cap", "tune", "gc", "access", "backlog", "dropped", "class",
+            "members", "state"
+        ]
     );
     assert_eq!(
         names(Object::Process { pid: 7, file: FileKind::ProcessDir }),
-        ["default", "cdefault", "fds", "domain"]
+        ["default", "cdefault", "fds", "listen", "domain"]
     );
     let mode = |dir, name: &str| {
         attributes(

@@ -183,6 +183,7 @@ fn members(random: &mut Random, text: &[u8]) {
         node: NodeId::Q0,
         survey: &survey,
         members: &members,
+        dropped: &[],
         kind: ResourceKind::Cpu,
         capacity: 0,
     };

@@ -27,6 +27,7 @@ fn plain(tree: &Tree, node: NodeId) -> View<'_> {
         node,
         survey: &NOTHING,
         members: &[],
+        dropped: &[],
         kind: ResourceKind::Cpu,
         capacity: 2_000_000_000,
     }

@@ -405,12 +405,12 @@ fn all(build: Build, seed: u64) -> Result<(), String> {
 }
 
 /// Weight 0 is served when nobody else wants, and only then; and the starvation rule keeps it
-/// alive.
+/// alive, also where it changes queue all the time.
 fn background(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0xb9);
     let mut core = Core::new(Setup { build, ..Setup::default() });
-    let (bg, fg) = (id(2, 1), id(3, 1));
-    for node in [bg, fg] {
+    let (bg, fg, other) = (id(2, 1), id(3, 1), id(4, 1));
+    for node in [bg, fg, other] {
         core.must(0, Op::Create { node, parent: ROOT, kind: QUEUE, alg: SFQ });
     }
     core.must(0, Op::Reweight { node: fg, weight: ONE });
@@ -423,7 +423,14 @@ fn background(build: Build, seed: u64) -> Result<(), String> {
     core.wake(b, now);
     core.wake(f, now);
     let mut since = 0;
+    let moves = r.chance(50);
     for step in 0..600 {
+        if moves && r.chance(40) {
+            let to = if core.item(b).queue == bg { other } else { bg };
+            if !core.item_move(b, to, 0, now) {
+                return Err(format!("step {step}: the move is refused"));
+            }
+        }
         let wants = core.item(f).state == QUEUED;
         let got = core.pick(0, now).ok_or("idle")?;
         if got == b && wants && now - since < starve {

@@ -29,8 +29,10 @@ const QUEUES: u32 = 1000;
 const EDITS: usize = 128;
 /// As many moves between the ends of the longest paths as the CPU's tree takes in one.
 const MOVES: usize = 28;
-/// As many deletions as anybody but root may cause in one batch (the daemon's garbage).
-const DELETIONS: usize = 8;
+/// As many deletions of queues with packets there as one batch may have.
+const DELETIONS: usize = 9;
+/// As many weights there as one batch may have.
+const WEIGHTS: usize = 21;
 /// Connections with packets in one queue of class drr.
 const FLOWS: u16 = 4000;
 
@@ -219,14 +221,39 @@ fn deep(s: &mut Setup, schedulers: &[NodeId], queues: &[NodeId]) -> Answer {
     s.send(below, 200)?;
     s.within("packets that come there")?;
     let weigh = |id: &NodeId| Op::Reweight { id: *id, weight: weight(9) };
-    s.each("weights of 128 queues there, one batch", below[..EDITS].iter().map(weigh))?;
+    let (some, more) = below[..EDITS].split_at(WEIGHTS);
+    s.each("weights of 21 queues there, one batch", some.iter().map(weigh))?;
+    let answer = s.apply(more[..=WEIGHTS].iter().map(weigh).collect());
+    check(matches!(answer, Err(PlaneError::TooMuch(_))), &format!("one more at once: {answer:?}"));
     let gone = |id: &NodeId| Op::Delete { id: *id, mode: DeleteMode::Refuse };
-    let (some, all) = below[..EDITS].split_at(DELETIONS);
-    s.each("8 queues there with packets deleted, one batch", some.iter().map(gone))?;
-    // Of root's alone, who may change so much at once (docs/notes/net.md).
-    s.apply(all.iter().map(gone).collect())?;
-    let (longest, _) = s.plane.0.section()?;
-    println!("# {} of them, for which there is no bound: {longest} instructions", all.len());
+    let (some, more) = below.split_at(DELETIONS);
+    s.each("9 queues there with packets deleted, one batch", some.iter().map(gone))?;
+    let (some, more) = more.split_at(DELETIONS + 1);
+    let answer = s.apply(some.iter().map(gone).collect());
+    check(matches!(answer, Err(PlaneError::TooMuch(_))), &format!("one more at once: {answer:?}"));
+    for id in some {
+        check(s.waiting(*id)? == 2, "and it has its packets still");
+    }
+    s.within("while that was refused")?;
+    let (some, more) = more.split_at(DELETIONS);
+    let wrong = || Op::Reweight { id: NodeId { index: 1, generation: 77 }, weight: weight(1) };
+    let answer = s.apply(some.iter().map(gone).chain([wrong()]).collect());
+    check(answer.is_err(), &format!("9 deletions and what is wrong: {answer:?}"));
+    s.within("9 deleted and taken back")?;
+    check(s.waiting(some[0])? == 2, "with their packets");
+    let (first, rest) = more[..=WEIGHTS].split_at(1);
+    let weigh = |id: &NodeId| Op::Reweight { id: *id, weight: weight(11) };
+    let both = || first.iter().map(gone).chain(rest.iter().map(weigh));
+    let mut refused: Vec<Op> = both().collect();
+    refused[WEIGHTS] = wrong();
+    let answer = s.apply(refused);
+    check(answer.is_err(), &format!("one deletion, 20 weights and what is wrong: {answer:?}"));
+    s.within("one deleted beside weights, and taken back")?;
+    check(s.waiting(first[0])? == 2, "with its packets");
+    let before = s.waiting(NodeId::Q0)?;
+    s.each("one deleted, and weights of 21 beside it", both())?;
+    let came = s.waiting(NodeId::Q0)? - before;
+    check(came == 2, &format!("{came} packets are q0's then"));
     Ok(())
 }
 

@@ -202,7 +202,11 @@ fn main() -> Answer<()> {
             ours.plane.tag(Target::Thread(tids.recv()?), id)?;
         }
         barrier.wait();
-        let o = ours.ping(queue)?;
+        // The best of some: a guest's clock runs while it waits for a page of this program.
+        let mut o = f64::MAX;
+        for _ in 0..3 {
+            o = o.min(ours.ping(queue)?);
+        }
         println!("beside {queues} queues, each with a thread that waits: {o:.0} ns a round trip");
         took.push(o);
     }

@@ -70,15 +70,22 @@ pub fn words(
     Ok(())
 }
 
-/// Whether a stock driver carries such ops out.
-pub fn stock_ops(kind: ResourceKind, ops: &[Op]) -> Result<(), Error> {
-    let refused: fn(&Op) -> Option<String> = match kind {
-        ResourceKind::Cpu => cpu::stock::refused,
-        ResourceKind::Link => net::stock::refused,
-        ResourceKind::Disk => disk::stock::refused,
-    };
-    let why = ops.iter().find_map(refused);
+/// Refuses ops for which a driver has no mechanism.
+pub fn ops(ops: &[Op], lacks: impl Fn(&Op) -> Option<String>) -> Result<(), Error> {
+    let why = ops.iter().find_map(lacks);
     why.map_or(Ok(()), |why| Err(Error::new(ErrorKind::Unsupported, why).hint(DOCTOR)))
+}
+
+/// Whether a stock driver can share as a tree says after a plan.
+pub fn stock_tree(tree: &Tree, plan: &Plan) -> Result<(), Error> {
+    let shares =
+        |edit: &Edit| matches!(edit, Edit::Create { .. } | Edit::Share { .. } | Edit::Move { .. });
+    if tree.resource() != ResourceKind::Link || !plan.edits().iter().any(shares) {
+        return Ok(());
+    }
+    let mut then = tree.clone();
+    then.replay(&plan.record())?;
+    net::stock::fits(&then).map_err(|why| why.hint(DOCTOR))
 }
 
 /// Whether a driver can order by it.
@@ -89,36 +96,47 @@ type Has<T> = fn(T) -> bool;
 pub struct Ahead {
     kind: ResourceKind,
     driver: Driver,
+    /// It is only counted.
+    counted: bool,
+    /// What comes in is told apart.
+    receives: bool,
 }
 
 impl Ahead {
     /// The CPU by this driver.
     pub const fn cpu(driver: Driver) -> Self {
-        Self { kind: ResourceKind::Cpu, driver }
+        Self { kind: ResourceKind::Cpu, driver, counted: false, receives: false }
     }
 
-    /// What stands on a source; `None`: it is only counted, which takes every word.
-    pub const fn of(on: &Source) -> Option<Self> {
+    /// What stands on a source.
+    pub fn of(on: &Source) -> Self {
+        let new = |kind, driver| Self { kind, driver, counted: false, receives: false };
         match on {
-            Source::Link { driver, .. } => Some(Self { kind: ResourceKind::Link, driver: *driver }),
-            // Where none is named it is the full one.
-            Source::Disk { driver: Driver::Stock, .. } => {
-                Some(Self { kind: ResourceKind::Disk, driver: Driver::Stock })
+            Source::Link { driver, receive, .. } => {
+                Self { receives: receive.is_some(), ..new(ResourceKind::Link, *driver) }
             }
-            Source::Disk { .. } => Some(Self { kind: ResourceKind::Disk, driver: Driver::Full }),
-            Source::File(_) | Source::Net(_) => None,
+            // Where none is named it is the full one.
+            Source::Disk { driver: Driver::Stock, .. } => new(ResourceKind::Disk, Driver::Stock),
+            Source::Disk { .. } => new(ResourceKind::Disk, Driver::Full),
+            Source::File(_) | Source::Net(_) => {
+                Self { counted: true, ..new(on.kind(), Driver::Full) }
+            }
         }
     }
 
-    /// Whether the driver will take a plan: its words, and of the stock drivers what they refuse.
+    /// Whether the driver will take a plan for a tree: its words, and of the stock drivers what
+    /// they refuse.
     /// Where no driver is named and the stock one would refuse, the kernel is asked whether it can
     /// have the full one.
-    pub fn check(self, plan: &Plan) -> Result<(), Error> {
+    pub fn check(self, tree: &Tree, plan: &Plan) -> Result<(), Error> {
+        if self.counted {
+            return ops(&plan.ops(), |op| count::refused(op).or_else(|| self.lacks_entrance(op)));
+        }
         match self.driver {
             Driver::Full => self.full(plan),
-            Driver::Stock => self.stock(plan),
+            Driver::Stock => self.stock(tree, plan),
             Driver::Auto => {
-                let Err(why) = self.stock(plan) else { return Ok(()) };
+                let Err(why) = self.stock(tree, plan) else { return Ok(()) };
                 let full = match self.kind {
                     ResourceKind::Cpu => cpu::full::probe(),
                     ResourceKind::Link => net::survey().and_then(|(best, instead)| match best {
@@ -144,16 +162,32 @@ impl Ahead {
             ResourceKind::Link => (net::full::has_class, net::full::has_policy),
             ResourceKind::Disk => (disk::full::has_class, disk::full::has_policy),
         };
-        words(|| "full", self.kind, plan.edits(), class, policy)
+        words(|| "full", self.kind, plan.edits(), class, policy)?;
+        let refused: fn(&Op) -> Option<String> = match self.kind {
+            ResourceKind::Cpu => |_| None,
+            ResourceKind::Link => net::full::refused,
+            ResourceKind::Disk => disk::full::refused,
+        };
+        ops(&plan.ops(), |op| refused(op).or_else(|| self.lacks_entrance(op)))
     }
 
-    fn stock(self, plan: &Plan) -> Result<(), Error> {
+    fn lacks_entrance(self, op: &Op) -> Option<String> {
+        count::lacks_entrance(op, self.receives)
+    }
+
+    fn stock(self, tree: &Tree, plan: &Plan) -> Result<(), Error> {
         let (class, policy): (Has<Class>, Has<Policy>) = match self.kind {
             ResourceKind::Cpu => (cpu::stock::has_class, cpu::stock::has_policy),
             ResourceKind::Link => (net::stock::has_class, net::stock::has_policy),
             ResourceKind::Disk => (disk::stock::has_class, disk::stock::has_policy),
         };
         words(|| "stock", self.kind, plan.edits(), class, policy)?;
-        stock_ops(self.kind, &plan.ops())
+        let refused: fn(&Op) -> Option<String> = match self.kind {
+            ResourceKind::Cpu => cpu::stock::refused,
+            ResourceKind::Link => net::stock::refused,
+            ResourceKind::Disk => disk::stock::refused,
+        };
+        ops(&plan.ops(), |op| refused(op).or_else(|| self.lacks_entrance(op)))?;
+        stock_tree(tree, plan)
     }
 }

@@ -10,8 +10,8 @@
 use std::collections::BTreeMap;
 
 use reserv_model::{
-    Backlog, Batch, Class, NodeId, Outcome, PacketRule, Policy, Rate, ThreadParams, TuneKey,
-    UseRule,
+    ArrivalSample, Backlog, Batch, Class, Dropper, NodeId, Op, Outcome, PacketRules, Policy, Rate,
+    ThreadParams, TuneKey, UseRule,
 };
 
 pub use reserv_model::Sample;
@@ -139,6 +139,9 @@ pub enum PlaneError {
     /// There are children or members.
     #[error("busy: {0}")]
     Busy(String),
+    /// The batch is more than the driver changes at once: each of its parts may not be.
+    #[error("too much at once: {0}")]
+    TooMuch(String),
     /// A limit on nodes, members or threads is reached: try again when some are gone.
     #[error("full: {0}")]
     Full(String),
@@ -319,6 +322,13 @@ pub trait Plane: Threads + Lists + Descriptors + Packets + Upgrade + Send {
     /// Give the resource back to the kernel and remove everything that was made for it.
     fn stop(&mut self) -> Result<(), PlaneError>;
 
+    /// Why this driver has no mechanism for an op, where that is known before [`Plane::apply`],
+    /// which refuses it for the same.
+    fn lacks(&self, op: &Op) -> Option<String> {
+        let _ = op;
+        None
+    }
+
     /// Whether this driver can order a queue by `class`.
     fn supports_class(&self, class: Class) -> bool;
 
@@ -434,11 +444,24 @@ pub trait Packets {
     /// Which queues untagged packets go to, of a link: whole and in order, the first rule that
     /// fits, else q0. Told after start and adoption and whenever it changes; they stand in the
     /// kernel.
-    fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
-        if rules.is_empty() {
+    fn set_packet_rules(&mut self, rules: &PacketRules) -> Result<(), PlaneError> {
+        if *rules == PacketRules::default() {
             return Ok(());
         }
         Err(PlaneError::Unsupported("there are no packets here that rules could tell apart".into()))
+    }
+
+    /// What has come in by each rule about who comes, in the order in which they were told last;
+    /// none where nothing is told apart.
+    fn arrivals(&self) -> Vec<ArrivalSample> {
+        Vec::new()
+    }
+
+    /// Whose packets a queue lost on their way in, the heaviest first; none where nothing is told
+    /// apart.
+    fn droppers(&self, queue: NodeId) -> Result<Vec<Dropper>, PlaneError> {
+        let _ = queue;
+        Ok(Vec::new())
     }
 
     /// What queues let in of what comes in, all of it (0: the default): told after adoption, for

@@ -17,14 +17,19 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-const MAGIC: [u8; 8] = *b"RSVJ\x02\0\0\0";
-/// The version before, which had fewer kinds of records: read, and written anew when the journal is
-/// next replaced.
-const MAGIC_BEFORE: [u8; 8] = *b"RSVJ\x01\0\0\0";
+const MAGIC: [u8; 8] = *b"RSVJ\x03\0\0\0";
+/// The versions before, which had fewer kinds of records: read, and written anew when the journal
+/// is next replaced.
+const MAGICS_BEFORE: [[u8; 8]; 2] = [*b"RSVJ\x01\0\0\0", *b"RSVJ\x02\0\0\0"];
 const FRAME: usize = 8;
 /// Longest payload; a longer length field is damage.
-const PAYLOAD_MAX: usize = 64 << 20;
+pub const PAYLOAD_MAX: usize = 64 << 20;
+/// A journal is compacted when it is this long, and four times as long as its snapshot …
+const COMPACT_MIN: u64 = 1 << 20;
+/// … and not so soon after it could not be: the snapshot is made under a resource's lock.
+const COMPACT_PAUSE: Duration = Duration::from_secs(10);
 
 /// An open journal, positioned at its end.
 #[derive(Debug)]
@@ -36,6 +41,32 @@ pub struct Journal {
     /// Where the last record begins.
     last: u64,
     frame: Vec<u8>,
+}
+
+/// When a journal is compacted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Compaction {
+    /// Length of the journal after the last one.
+    length: u64,
+    /// The last try failed: not before this.
+    again: Option<Instant>,
+}
+
+impl Compaction {
+    /// Whether a journal of this length is compacted now.
+    pub fn is_due(&self, length: u64, now: Instant) -> bool {
+        length > COMPACT_MIN.max(4 * self.length) && self.again.is_none_or(|at| now >= at)
+    }
+
+    /// It was, to this length.
+    pub fn done(&mut self, length: u64) {
+        *self = Self { length, again: None };
+    }
+
+    /// It could not be.
+    pub fn failed(&mut self, now: Instant) {
+        self.again = Some(now + COMPACT_PAUSE);
+    }
 }
 
 /// Splits the records off `bytes` (without the magic); answers them and how many bytes they take.
@@ -123,7 +154,7 @@ impl Journal {
         if bytes.len() < MAGIC.len() && MAGIC.starts_with(bytes) {
             return Ok(None);
         }
-        if !bytes.starts_with(&MAGIC) && !bytes.starts_with(&MAGIC_BEFORE) {
+        if !MAGICS_BEFORE.iter().chain([&MAGIC]).any(|magic| bytes.starts_with(magic)) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "no journal of this version"));
         }
         Ok(Some(MAGIC.len()))
@@ -256,6 +287,18 @@ mod tests {
     }
 
     #[test]
+    fn a_long_journal_is_compacted_and_after_a_failure_not_at_every_record() {
+        let (mut compaction, now) = (Compaction::default(), Instant::now());
+        assert!(!compaction.is_due(COMPACT_MIN, now) && compaction.is_due(COMPACT_MIN + 1, now));
+        compaction.failed(now);
+        assert!(!compaction.is_due(COMPACT_MIN + 1, now + COMPACT_PAUSE / 2));
+        assert!(compaction.is_due(COMPACT_MIN + 1, now + COMPACT_PAUSE));
+        compaction.done(COMPACT_MIN);
+        assert!(!compaction.is_due(4 * COMPACT_MIN, now));
+        assert!(compaction.is_due(4 * COMPACT_MIN + 1, now));
+    }
+
+    #[test]
     fn cut_at_every_byte_the_journal_is_a_prefix() {
         let scratch = Scratch::new();
         let payloads: Vec<Vec<u8>> = (0..12_u8).map(|n| vec![n; usize::from(n) * 3]).collect();
@@ -277,16 +320,18 @@ mod tests {
     }
 
     #[test]
-    fn the_version_before_is_read_and_one_after_is_not() {
+    fn the_versions_before_are_read_and_one_after_is_not() {
         let scratch = Scratch::new();
         let mut bytes = filled(&scratch.0, &[b"one".to_vec()]);
-        bytes[4] = 1;
-        std::fs::write(&scratch.0, &bytes).unwrap();
-        let (mut journal, found) = Journal::open(&scratch.0).unwrap();
-        assert_eq!(found, [b"one".to_vec()]);
-        journal.replace(b"all").unwrap();
-        assert_eq!(std::fs::read(&scratch.0).unwrap()[..8], MAGIC);
-        bytes[4] = 3;
+        for before in [1, 2] {
+            bytes[4] = before;
+            std::fs::write(&scratch.0, &bytes).unwrap();
+            let (mut journal, found) = Journal::open(&scratch.0).unwrap();
+            assert_eq!(found, [b"one".to_vec()]);
+            journal.replace(b"all").unwrap();
+            assert_eq!(std::fs::read(&scratch.0).unwrap()[..8], MAGIC);
+        }
+        bytes[4] = 4;
         std::fs::write(&scratch.0, &bytes).unwrap();
         assert!(Journal::open(&scratch.0).is_err());
     }

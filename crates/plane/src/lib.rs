@@ -11,6 +11,7 @@ pub mod journal;
 #[cfg(test)]
 mod layout;
 mod libbpf;
+pub mod listen;
 pub mod net;
 mod ops;
 pub mod parked;

@@ -123,6 +123,7 @@ pub(crate) fn refusal(errno: i32, what: String) -> PlaneError {
     match errno {
         libc::ENOENT | libc::ESTALE => PlaneError::NoNode(what),
         libc::EBUSY => PlaneError::Busy(what),
+        libc::E2BIG => PlaneError::TooMuch(what),
         libc::EAGAIN | libc::ENOSPC | libc::ENOMEM => PlaneError::Full(what),
         libc::EINVAL | libc::EEXIST | libc::ELOOP => {
             PlaneError::Invalid(format!("{what}: {}", io_error(errno)))

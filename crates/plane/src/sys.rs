@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The few system calls: pins, runs of SYSCALL programs, mapped arrays, links.
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -148,15 +149,60 @@ pub(crate) fn remove<K: Copy>(map: &OwnedFd, key: &K) -> io::Result<bool> {
     }
 }
 
+/// All keys of a map. Where one goes meanwhile the kernel begins anew: each is told once.
+pub(crate) fn keys<K: Copy + Default + Ord>(map: &OwnedFd) -> io::Result<BTreeSet<K>> {
+    let mut all = BTreeSet::new();
+    let mut last: Option<K> = None;
+    loop {
+        let mut next = K::default();
+        let from = last.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: as for `put`; the kernel writes one key.
+        let got = check(unsafe {
+            libbpf_sys::bpf_map_get_next_key(map.as_raw_fd(), from.cast(), (&raw mut next).cast())
+        });
+        match got {
+            Ok(_) if last.is_some() && all.contains(&next) => return Ok(all),
+            Ok(_) => {
+                all.insert(next);
+                last = Some(next);
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(all),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// `BPF_LINK_UPDATE`: another program in the place of a link's.
+pub(crate) fn replace(link: &OwnedFd, program: &impl AsFd) -> io::Result<()> {
+    // SAFETY: numbers of descriptors; no options.
+    check(unsafe {
+        libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_fd().as_raw_fd(), std::ptr::null())
+    })?;
+    Ok(())
+}
+
 /// `BPF_MAP_LOOKUP_ELEM`
 pub(crate) fn get<K: Copy, V: Copy + Default>(map: &OwnedFd, key: &K) -> io::Result<Option<V>> {
+    get_by(map, key, 0)
+}
+
+/// The same of a value with a lock, which is held while it is copied.
+pub(crate) fn get_locked<K: Copy, V: Copy + Default>(
+    map: &OwnedFd,
+    key: &K,
+) -> io::Result<Option<V>> {
+    get_by(map, key, libbpf_sys::BPF_F_LOCK.into())
+}
+
+fn get_by<K: Copy, V: Copy + Default>(map: &OwnedFd, key: &K, flags: u64) -> io::Result<Option<V>> {
     let mut value = V::default();
     // SAFETY: as for `put`; the kernel writes one value.
     match check(unsafe {
-        libbpf_sys::bpf_map_lookup_elem(
+        libbpf_sys::bpf_map_lookup_elem_flags(
             map.as_raw_fd(),
             std::ptr::from_ref(key).cast(),
             (&raw mut value).cast(),
+            flags,
         )
     }) {
         Ok(_) => Ok(Some(value)),
@@ -250,6 +296,26 @@ pub(crate) fn new_array<V>(name: &CStr) -> io::Result<OwnedFd> {
     })?;
     // SAFETY: the kernel has just given us this descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Which thread has a number, as no other since the machine's start: the inode of a pidfd.
+/// `None`: the kernel gives none of threads, or does not number them (before Linux 6.9). It is told
+/// at once, as `/proc/TID/stat` is not in the middle of an exec.
+pub(crate) fn identity(tid: i32) -> io::Result<Option<u64>> {
+    /// `PIDFD_THREAD`
+    const THREAD: libc::c_long = libc::O_EXCL as libc::c_long;
+    /// `PID_FS_MAGIC`
+    const PIDFS: i64 = 0x5049_4446;
+    // SAFETY: pidfd_open takes a number and flags by value and answers a new descriptor.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(tid), THREAD) };
+    let Some(fd) = i32::try_from(fd).ok().filter(|fd| *fd >= 0) else {
+        let error = io::Error::last_os_error();
+        return if error.raw_os_error() == Some(libc::EINVAL) { Ok(None) } else { Err(error) };
+    };
+    // SAFETY: the kernel has just given us this descriptor.
+    let held = unsafe { OwnedFd::from_raw_fd(fd) };
+    let numbered = nix::sys::statfs::fstatfs(&held)?.filesystem_type().0 == PIDFS;
+    Ok(if numbered { Some(nix::sys::stat::fstat(&held)?.st_ino) } else { None })
 }
 
 /// Whether a program on a socket's packets can ask for their network name space.

@@ -136,7 +136,10 @@ pub(super) const EXAMPLES: &[(&str, [Example; 2])] = &[
     (
         "rule",
         [
-            ("reserv rule add uid=www-data to cpu=web/site1", "Every process of a user."),
+            (
+                "reserv rule add group=customers to cpu='customers/{user}'",
+                "A queue for each user of a group.",
+            ),
             ("reserv rule list", "All rules, with their numbers."),
         ],
     ),
@@ -148,8 +151,8 @@ pub(super) const EXAMPLES: &[(&str, [Example; 2])] = &[
                 "Programs of a user, by their name.",
             ),
             (
-                "reserv rule add --before 1 local_port=443 protocol=tcp to eth0=web",
-                "Packets of a link, before all other rules.",
+                "reserv rule add from=192.0.2.0/24 local_port=80 to eth0=flood receive=100/s",
+                "Who comes from there is another queue's, and slowed down at the entrance.",
             ),
         ],
     ),

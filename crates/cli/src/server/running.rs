@@ -57,7 +57,9 @@ fn process(pid: i32, kind: &Kind) -> Option<Process> {
         fs::read(format!("/proc/{pid}/{file}"))
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     };
-    if !kind.processes.contains(&read("comm").ok()?.trim_end()) {
+    let comm = read("comm").ok()?;
+    let version = |rest: &str| rest.chars().all(|sign| sign.is_ascii_digit() || sign == '.');
+    if !kind.processes.iter().any(|name| comm.trim_end().strip_prefix(name).is_some_and(version)) {
         return None;
     }
     let status = read("status").ok()?;

@@ -12,6 +12,7 @@ mod kernel;
 mod nodes;
 mod operations;
 mod oracle;
+mod pages;
 mod reserv;
 mod works;
 mod world;

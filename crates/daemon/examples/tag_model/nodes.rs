@@ -2,7 +2,7 @@
 //! Of the operations (operations.rs), those on nodes: made, deleted, moved, collected or not, and
 //! who may do what with them.
 
-use reserv_daemon::engine::{Engine, Origin};
+use reserv_daemon::engine::{Engine, Origin, Tagged};
 use reserv_model::{
     AccessChange, Caller, DeleteMode, Name, NewKind, NodeId, Party, Request, Right, Verb,
 };
@@ -235,8 +235,13 @@ impl World {
             (|| lives.keys().copied().collect(), |pid| Some(lives.get(&pid)?.who.clone()));
         if !self.broken("nothing falls") {
             // Its processes are played: nobody can hold them.
-            let send = |engine: &mut Engine, tid: i32, _| {
-                Ok(engine.plane_mut().tag(Target::Thread(tid), NodeId::Q0).map(drop)?)
+            let send = |engine: &mut Engine, tid: i32, what: Tagged, _| {
+                let plane = engine.plane_mut();
+                match what {
+                    Tagged::Thread => plane.tag(Target::Thread(tid), NodeId::Q0).map(drop)?,
+                    Tagged::List(list) => plane.set_default(tid, list, NodeId::Q0)?,
+                }
+                Ok(())
             };
             self.engines[at].fall_among(node, all, who, send).map_err(|e| e.to_string())?;
         }

@@ -174,7 +174,8 @@ impl World {
         let p = self.owner(pid);
         p.threads = [(pid, p.threads[&tid])].into();
         p.bound = p.bound.remove(&tid).map(|bound| (pid, bound)).into_iter().collect();
-        (p.who.uid, p.who.gid, p.who.groups) = (uid, gid, groups);
+        p.numbers = crate::pages::Numbers::default();
+        (p.who.uid, p.who.gid, p.who.groups) = (uid, gid, groups.into());
     }
 
     fn exit(&mut self, pid: i32, tid: i32) {
@@ -186,6 +187,7 @@ impl World {
         let p = self.owner(pid);
         p.threads.remove(&tid);
         p.bound.remove(&tid);
+        p.numbers.ends(tid);
         if p.threads.is_empty() {
             self.oracle.processes.remove(&pid);
         }

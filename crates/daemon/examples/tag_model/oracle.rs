@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crate::pages::Numbers;
 use crate::reserv::PATH;
 use crate::works::{Bound, Container};
 use reserv_model::{Caller, NodeId, Party, Right, Verb};
@@ -209,6 +210,7 @@ pub(crate) struct Process {
     pub(crate) threads: BTreeMap<i32, Tag>,
     /// What those are bound to that have bound themselves: see [`Oracle::bound`].
     pub(crate) bound: BTreeMap<i32, Bound>,
+    pub(crate) numbers: Numbers,
     /// When it was born, in ns.
     pub(crate) start: u64,
     /// Default and child default by resource.
@@ -484,6 +486,7 @@ impl Oracle {
         let elsewhere = self.begins(new.lists[CPU][1]);
         let tag = bound.map_or(elsewhere, |bound| self.begins(Some(bound.queue)));
         new.threads = [(child, tag)].into();
+        new.numbers = Numbers::default();
         new.bound = bound.map(|bound| (child, bound.from(elsewhere))).into_iter().collect();
         for [default, child] in &mut new.lists {
             *default = *child;

@@ -38,6 +38,14 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
+    pub(crate) fn new(queue: NodeId, back: NodeId, listed: bool) -> Self {
+        Self { queue, back, listed }
+    }
+
+    pub(crate) fn back(self) -> NodeId {
+        self.back
+    }
+
     /// As it is for who begins there, and would have begun elsewhere.
     pub(crate) fn from(self, elsewhere: Tag) -> Self {
         Self { back: elsewhere.unwrap_or(NodeId::Q0), ..self }
@@ -99,7 +107,7 @@ impl Oracle {
     }
 
     /// Where a thread goes that was somewhere before; whether it may.
-    fn way_back(&self, pid: i32, back: NodeId) -> (NodeId, bool) {
+    pub(crate) fn way_back(&self, pid: i32, back: NodeId) -> (NodeId, bool) {
         let (tree, who) = (&self.trees[CPU], &self.processes[&pid].who);
         let there = tree.place(back).is_some_and(|p| !p.draining);
         let to = if there { back } else { NodeId::Q0 };
@@ -257,17 +265,24 @@ impl World {
         if !fitting.contains(&fd) {
             return self.bind_by_another(pid, tid, fd);
         }
-        match self.random.below(5) {
+        match self.random.below(12) {
             0 => self.unbind(pid, tid, fd),
+            5 | 6 => self.slot(pid, fd),
+            7..12 => self.page(pid, tid, fd),
             1 => {
-                let wanted = self.oracle.bound(pid, tid).map_or(-libc::ENOENT, |bound| {
-                    1 + i32::try_from(bound.queue.index).unwrap_or(i32::MAX)
-                });
+                let wanted = self.is_bound(pid, tid);
                 let got = self.kernel.k_fcntl(fd, BOUND, 0);
                 agree(|| format!("what {tid} of {pid} is bound to"), &got, &wanted)
             }
             _ => self.bind_by(pid, tid, fd),
         }
+    }
+
+    /// What F_RESERV_BOUND answers.
+    pub(crate) fn is_bound(&self, pid: i32, tid: i32) -> i32 {
+        self.oracle
+            .bound(pid, tid)
+            .map_or(-libc::ENOENT, |bound| 1 + i32::try_from(bound.queue.index).unwrap_or(i32::MAX))
     }
 
     fn bind_by(&mut self, pid: i32, tid: i32, fd: i32) -> Checked {

@@ -55,6 +55,7 @@ pub(crate) struct World {
     pub(crate) kernel: Kernel,
     pub(crate) engines: Vec<Engine>,
     pub(crate) oracle: Oracle,
+    pub(crate) pages: crate::pages::Pages,
     /// In ns, of processes' births.
     pub(crate) clock: u64,
     /// Of the collector.
@@ -158,6 +159,7 @@ impl World {
             kernel,
             engines,
             oracle: Oracle::new(),
+            pages: BTreeMap::new(),
             clock: 1_000_000_000,
             now: Duration::from_secs(1),
             count: 1,
@@ -183,7 +185,7 @@ impl World {
         let who = Caller {
             uid,
             gid: 20,
-            groups: Vec::new(),
+            groups: reserv_model::Groups::default(),
             pid: pid.cast_unsigned(),
             start: start / TICK,
             unseen: false,
@@ -196,6 +198,7 @@ impl World {
                 who,
                 threads: [(pid, None)].into(),
                 bound: BTreeMap::new(),
+                numbers: crate::pages::Numbers::default(),
                 start,
                 lists,
                 cwd: None,

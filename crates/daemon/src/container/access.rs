@@ -47,6 +47,12 @@ impl Room {
         asked: Asked,
     ) -> Result<(), Refusal> {
         fill_in_start(&mut change)?;
+        let before = if fall {
+            let nodes = self.nodes_of(id).into_iter().map(|(slot, node)| (slot.resource, node));
+            Some(self.core.before_fall(&nodes.collect::<Vec<_>>(), &change.party)?)
+        } else {
+            None
+        };
         let turning = self.begin()?;
         // Where one tree has nothing to take back, others may.
         let nothing: RefCell<Option<Refusal>> = RefCell::default();
@@ -71,11 +77,13 @@ impl Room {
             return Err(refusal);
         }
         drop(turning);
-        if fall {
+        if let Some(before) = before {
             // All of it is tried, also where the list said so before: what falls in one tree does
             // not wait for another.
             let nodes = self.nodes_of(id);
-            let fallen = nodes.iter().map(|(slot, node)| self.core.fall(slot.resource, *node));
+            let fallen = nodes
+                .iter()
+                .map(|(slot, node)| self.core.fall(slot.resource, *node, before.clone()));
             return fallen.fold(Ok(()), Result::and);
         }
         Ok(())

@@ -106,7 +106,7 @@ impl Room {
         }
         let held = process::hold(pid)?;
         asking.iter().try_for_each(|by| require_own(by, pid))?;
-        let nodes = self.nodes_of(id);
+        let nodes = self.nodes_to_change(id)?;
         for (slot, node) in &nodes {
             let may = |engine: &Engine| {
                 let there = engine.tree().node(*node)?;

@@ -9,12 +9,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use reserv_model::{ChangedAccess, ContainerEdit, ContainerId, Containers, Name, NodeId, Share};
 use serde::{Deserialize, Serialize};
 
+use super::files::Files;
 use crate::engine::Origin;
-use crate::journal::Journal;
+use crate::journal::{Compaction, Journal};
 use crate::refusal::Refusal;
 use crate::seed::{self, OF_ROOT};
 
@@ -22,8 +24,6 @@ use crate::seed::{self, OF_ROOT};
 const ANSWERED_MAX: usize = 4096;
 /// Numbers of fresh inodes that are taken at once.
 const FRESH_BLOCK: u32 = 1 << 16;
-/// The journal is compacted when it is this long, and four times as long as its snapshot.
-const COMPACT_MIN: u64 = 1 << 20;
 
 /// A tree: the number of its resource, and the name. A number comes again after all others have
 /// been used.
@@ -93,10 +93,15 @@ struct Saved {
     nodes: Vec<OwnedNode>,
     carried: Vec<(ContainerId, Name, u64)>,
     handles: Vec<(u64, ContainerId)>,
+    /// The users who opened them, but root.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    openers: Vec<(u64, u32)>,
     answered: VecDeque<(u64, Option<ContainerId>)>,
     fresh: Vec<(u64, ContainerId)>,
     fresh_end: u32,
     intent: Option<Intent>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    unused: Vec<ContainerId>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -124,6 +129,9 @@ enum Entry {
     Opened {
         handle: u64,
         id: ContainerId,
+        /// By which user.
+        #[serde(default)]
+        uid: u32,
     },
     Closed {
         handle: u64,
@@ -135,6 +143,10 @@ enum Entry {
     Forgotten {
         fresh: u64,
     },
+    /// It is not released before it has been used.
+    Unused(ContainerId),
+    /// It has been.
+    Used(ContainerId),
 }
 
 /// See the head of this file.
@@ -142,18 +154,21 @@ pub(super) struct Book {
     path: PathBuf,
     /// None: there was no room for a new one, so it is made when it is first to be written.
     journal: Option<Journal>,
-    compacted: u64,
+    compaction: Compaction,
     /// Counts the changes.
     pub(super) version: u64,
     pub(super) all: Containers,
     nodes: BTreeMap<ContainerId, BTreeMap<TreeKey, NodeId>>,
     carried: BTreeMap<(ContainerId, Name), u64>,
-    handles: BTreeMap<u64, ContainerId>,
+    files: Files,
     answered: VecDeque<(u64, Option<ContainerId>)>,
     fresh: BTreeMap<u64, ContainerId>,
     fresh_end: u32,
     fresh_next: u32,
     intent: Option<Intent>,
+    /// Containers of the configuration that go when nothing refers to them, and to which nothing
+    /// has yet.
+    unused: BTreeSet<ContainerId>,
 }
 
 fn encode(entry: &Entry) -> Result<Vec<u8>, Refusal> {
@@ -186,17 +201,18 @@ impl Book {
         let mut book = Self {
             path: path.to_owned(),
             journal: None,
-            compacted: 0,
+            compaction: Compaction::default(),
             version: 0,
             all: Containers::default(),
             nodes: BTreeMap::new(),
             carried: BTreeMap::new(),
-            handles: BTreeMap::new(),
+            files: Files::default(),
             answered: VecDeque::new(),
             fresh: BTreeMap::new(),
             fresh_end: 0,
             fresh_next: 0,
             intent: None,
+            unused: BTreeSet::new(),
         };
         for payload in payloads {
             let entry =
@@ -220,11 +236,17 @@ impl Book {
         match entry {
             Entry::Whole(saved) => {
                 self.all = saved.all;
-                self.handles = saved.handles.into_iter().collect();
+                self.files = Files::default();
+                let openers: BTreeMap<u64, u32> = saved.openers.into_iter().collect();
+                for (handle, id) in saved.handles {
+                    let uid = openers.get(&handle).copied().unwrap_or(0);
+                    self.files.opened(handle, (id, uid));
+                }
                 self.answered = saved.answered;
                 self.fresh = saved.fresh.into_iter().collect();
                 self.fresh_end = saved.fresh_end;
                 self.intent = saved.intent;
+                self.unused = saved.unused.into_iter().collect();
                 self.carried =
                     saved.carried.into_iter().map(|(id, name, n)| ((id, name), n)).collect();
                 self.nodes.clear();
@@ -234,19 +256,13 @@ impl Book {
             Entry::Done { edit, nodes } => {
                 let asked = self.intent.take().and_then(|intent| intent.asked);
                 match &edit {
-                    Some(edit) => {
-                        self.all.apply(edit)?;
-                        self.edited(edit, asked);
-                    }
+                    Some(edit) => self.apply(edit, asked)?,
                     None => self.answer(asked, None),
                 }
                 self.own(nodes);
             }
             Entry::Undone => self.intent = None,
-            Entry::Edit { edit, asked } => {
-                self.all.apply(&edit)?;
-                self.edited(&edit, asked);
-            }
+            Entry::Edit { edit, asked } => self.apply(&edit, asked)?,
             Entry::Node(id, tree, node) => self.own(vec![(id, tree, node)]),
             Entry::Down(tree) => {
                 for nodes in self.nodes.values_mut() {
@@ -258,20 +274,22 @@ impl Book {
                     *self.carried.entry((id, name.clone())).or_default() += amount;
                 }
             }
-            Entry::Opened { handle, id } => {
-                self.handles.insert(handle, id);
-            }
-            Entry::Closed { handle } => {
-                self.handles.remove(&handle);
-            }
+            Entry::Opened { handle, id, uid } => self.files.opened(handle, (id, uid)),
+            Entry::Closed { handle } => self.files.closed(handle),
             Entry::Session => {
-                self.handles.clear();
+                self.files = Files::default();
                 self.fresh.clear();
                 self.answered.retain(|(unique, _)| Origin::is_chosen(*unique));
             }
             Entry::Fresh { end } => self.fresh_end = end,
             Entry::Forgotten { fresh } => {
                 self.fresh.remove(&fresh);
+            }
+            Entry::Unused(id) => {
+                self.unused.insert(id);
+            }
+            Entry::Used(id) => {
+                self.unused.remove(&id);
             }
         }
         Ok(())
@@ -283,15 +301,25 @@ impl Book {
         }
     }
 
-    fn edited(&mut self, edit: &ContainerEdit, asked: Option<Asked>) {
+    fn apply(&mut self, edit: &ContainerEdit, asked: Option<Asked>) -> Result<(), Refusal> {
         let id = edit.id();
+        let parent = self.all.get(id).and_then(|held| held.parent);
+        self.all.apply(edit)?;
         let made = matches!(edit, ContainerEdit::Create { .. }).then_some(id);
         if let ContainerEdit::Delete { .. } = edit {
             self.nodes.remove(&id);
             self.carried.retain(|(of, _), _| *of != id);
-            self.handles.retain(|_, of| *of != id);
+            self.files.gone(id);
+            let left = parent.and_then(|parent| self.all.get(parent));
+            if let Some(parent) = left.filter(|parent| parent.children.is_empty()) {
+                self.unused.remove(&parent.id);
+            }
+        }
+        if let ContainerEdit::Delete { .. } | ContainerEdit::Gc { gc: false, .. } = edit {
+            self.unused.remove(&id);
         }
         self.answer(asked, made);
+        Ok(())
     }
 
     fn answer(&mut self, asked: Option<Asked>, made: Option<ContainerId>) {
@@ -310,19 +338,24 @@ impl Book {
             .nodes
             .iter()
             .flat_map(|(id, nodes)| nodes.iter().map(|(tree, node)| (*id, tree.clone(), *node)));
+        let openers = self.files.iter().map(|(handle, (_, uid))| (handle, uid));
+        let openers = openers.filter(|(_, uid)| *uid != 0);
         let saved = Saved {
             all: self.all.clone(),
             nodes: nodes.collect(),
             carried: self.carried.iter().map(|((id, name), n)| (*id, name.clone(), *n)).collect(),
-            handles: self.handles.iter().map(|(handle, id)| (*handle, *id)).collect(),
+            handles: self.files.iter().map(|(handle, (id, _))| (handle, id)).collect(),
+            openers: openers.collect(),
             answered: self.answered.clone(),
             fresh: self.fresh.iter().map(|(fresh, id)| (*fresh, *id)).collect(),
             fresh_end: self.fresh_end,
             intent: self.intent.clone(),
+            unused: self.unused.iter().copied().collect(),
         };
         let journal = self.journal()?;
         journal.replace(&encode(&Entry::Whole(Box::new(saved)))?)?;
-        self.compacted = journal.len();
+        let length = journal.len();
+        self.compaction.done(length);
         Ok(())
     }
 
@@ -332,9 +365,11 @@ impl Book {
         journal.append(&encode(&entry)?)?;
         let length = journal.len();
         self.take(entry)?;
-        if length > COMPACT_MIN.max(4 * self.compacted)
+        let now = Instant::now();
+        if self.compaction.is_due(length, now)
             && let Err(error) = self.compact()
         {
+            self.compaction.failed(now);
             tracing::error!(%error, "the journal of containers was not compacted");
         }
         Ok(())
@@ -424,12 +459,18 @@ impl Book {
         self.note_if_possible(Entry::Carried(resource, used));
     }
 
-    /// A file of a container was opened.
-    pub(super) fn opened(&mut self, handle: u64, id: ContainerId) -> Result<(), Refusal> {
-        if self.handles.get(&handle) == Some(&id) {
+    /// Whether a user may have one more file open.
+    pub(super) fn admit_file(&self, uid: u32) -> Result<(), Refusal> {
+        self.files.admit(uid)
+    }
+
+    /// A file of a container was opened, by a user.
+    pub(super) fn opened(&mut self, handle: u64, id: ContainerId, uid: u32) -> Result<(), Refusal> {
+        if self.files.get(handle) == Some((id, uid)) {
             return Ok(());
         }
-        self.note(Entry::Opened { handle, id })
+        self.admit_file(uid)?;
+        self.note(Entry::Opened { handle, id, uid })
     }
 
     /// See [`super::Room::handle`]. Of 65535 open ones, or where it has no node, the plain one.
@@ -440,25 +481,43 @@ impl Book {
         let places = (0..=u16::MAX).map(|n| first.wrapping_add(n)).filter(|which| *which != 0);
         places
             .map(|which| seed::handle(node, which) | plain.handle & OF_ROOT)
-            .find(|handle| plain.resent || !self.handles.contains_key(handle))
+            .find(|handle| plain.resent || self.files.get(*handle).is_none())
             .unwrap_or(plain.handle)
     }
 
     /// It was closed; answers of which container.
     pub(super) fn closed(&mut self, handle: u64) -> Option<ContainerId> {
-        let id = self.handles.get(&handle).copied()?;
+        let (id, _) = self.files.get(handle)?;
         self.note_if_possible(Entry::Closed { handle });
         Some(id)
     }
 
+    /// The configuration has made it, to be released when nothing refers to it: not before
+    /// something has.
+    pub(super) fn keep_unused(&mut self, id: ContainerId) -> Result<(), Refusal> {
+        self.note(Entry::Unused(id))
+    }
+
+    /// Something refers to it, or did to the last one below it.
+    pub(super) fn used(&mut self, id: ContainerId) {
+        if self.unused.contains(&id) {
+            self.note_if_possible(Entry::Used(id));
+        }
+    }
+
+    /// Whether nothing has referred to it yet.
+    pub(super) fn is_unused(&self, id: ContainerId) -> bool {
+        self.unused.contains(&id)
+    }
+
     /// Containers that have open files.
     pub(super) fn open_ones(&self) -> BTreeSet<ContainerId> {
-        self.handles.values().copied().collect()
+        self.files.iter().map(|(_, (id, _))| id).collect()
     }
 
     /// Whether somebody has a file of it open.
     pub(super) fn is_open(&self, id: ContainerId) -> bool {
-        self.handles.values().any(|of| *of == id)
+        self.files.iter().any(|(_, (of, _))| of == id)
     }
 
     /// If this request's change happened: the container that it made, if any.
@@ -468,7 +527,7 @@ impl Book {
 
     /// A new mount: what requests and inodes of an earlier one meant is void.
     pub(super) fn new_session(&mut self) -> Result<(), Refusal> {
-        if self.handles.is_empty() && self.fresh.is_empty() && self.answered.is_empty() {
+        if self.files.is_empty() && self.fresh.is_empty() && self.answered.is_empty() {
             return Ok(());
         }
         self.note(Entry::Session)

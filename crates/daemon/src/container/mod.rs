@@ -15,6 +15,7 @@
 mod access;
 mod bind;
 mod book;
+mod files;
 mod owned;
 mod tidy;
 mod turn;
@@ -183,8 +184,8 @@ impl Room {
     }
 
     /// A file of a container was opened by who has a right there.
-    pub fn opened(&self, handle: u64, id: ContainerId) -> Result<(), Refusal> {
-        self.book().opened(handle, id)
+    pub fn opened(&self, handle: u64, id: ContainerId, uid: u32) -> Result<(), Refusal> {
+        self.book().opened(handle, id, uid)
     }
 
     /// A file was closed.
@@ -247,6 +248,8 @@ impl Room {
         (asked, open): (Asked, Option<(Plain, &mut u64)>),
     ) -> Result<ContainerId, Refusal> {
         let _turning = self.begin()?;
+        let opener = open.as_ref().and(asking.last()).map_or(0, |who| who.uid);
+        self.book().admit_file(opener)?;
         let edit = self.book().all.plan_create(parent, new)?;
         let ContainerEdit::Create { id, name, holds, share, .. } = &edit else {
             return Err(Refusal::gone());
@@ -273,7 +276,7 @@ impl Room {
                 // Before anybody looks whether it is of use to somebody.
                 if let Some((plain, handle)) = open {
                     *handle = self.handle(id, plain);
-                    self.book().opened(*handle, id)?;
+                    self.book().opened(*handle, id, opener)?;
                 }
                 Ok(id)
             }
@@ -310,6 +313,18 @@ impl Room {
             .collect()
     }
 
+    /// Its node in each tree that has one, for a change. In a resource that comes again under
+    /// another worker it has one too, which cannot be asked yet: then nothing is changed, as where
+    /// one that is up does not answer.
+    fn nodes_to_change(&self, id: ContainerId) -> Result<Vec<(Arc<Slot>, NodeId)>, Refusal> {
+        let slots = self.core.slots();
+        let late = slots.values().find(|slot| slot.is_coming() && self.node(id, slot).is_some());
+        late.map_or_else(
+            || Ok(self.nodes_of(id)),
+            |slot| Err(of_tree(slot, Refusal::new(libc::EAGAIN, "it is not up again yet"))),
+        )
+    }
+
     /// One share for all resources, those that come later too. Minimums stay what they are.
     pub fn set_share(
         &self,
@@ -320,14 +335,15 @@ impl Room {
     ) -> Result<(), Refusal> {
         let _turning = self.begin()?;
         let edit = self.book().all.plan_share(id, share)?;
+        let nodes = self.nodes_to_change(id)?;
         let mut before = Vec::new();
-        for (slot, node) in self.nodes_of(id) {
-            let engine = slot.engine().map_err(|r| of_tree(&slot, r))?;
-            let Some(there) = engine.tree().get(node) else { continue };
-            before.push((key(&slot), node, there.share()));
+        for (slot, node) in &nodes {
+            let engine = slot.engine().map_err(|r| of_tree(slot, r))?;
+            let Some(there) = engine.tree().get(*node) else { continue };
+            before.push((key(slot), *node, there.share()));
         }
         let intent = self.intend(Doing::Share { before: before.clone() }, Some(asked))?;
-        let set = self.nodes_of(id).iter().try_for_each(|(slot, node)| {
+        let set = nodes.iter().try_for_each(|(slot, node)| {
             let Some((.., was)) = before.iter().find(|(tree, ..)| *tree == key(slot)) else {
                 return Ok(());
             };
@@ -389,15 +405,16 @@ impl Room {
         let ContainerEdit::Move { id, parent, ref name } = edit else {
             return Err(Refusal::gone());
         };
+        let nodes = self.nodes_to_change(id)?;
         let mut before = Vec::new();
-        for (slot, node) in self.nodes_of(id) {
-            let engine = slot.engine().map_err(|r| of_tree(&slot, r))?;
-            let Some(there) = engine.tree().get(node) else { continue };
+        for (slot, node) in &nodes {
+            let engine = slot.engine().map_err(|r| of_tree(slot, r))?;
+            let Some(there) = engine.tree().get(*node) else { continue };
             let Some(above) = there.parent else { continue };
-            before.push((key(&slot), node, above, there.name.clone(), there.share()));
+            before.push((key(slot), *node, above, there.name.clone(), there.share()));
         }
         let intent = self.intend(Doing::Move { before }, asked)?;
-        let moved = self.nodes_of(id).iter().try_for_each(|(slot, node)| {
+        let moved = nodes.iter().try_for_each(|(slot, node)| {
             let at = self.book().node(parent, &key(slot));
             let at = at.ok_or_else(|| Refusal::new(libc::EAGAIN, "the parent has no node there"));
             let in_tree = |engine: &mut Engine| {
@@ -440,7 +457,7 @@ impl Room {
     ) -> Result<(), Refusal> {
         self.book().all.plan_delete(id)?;
         // All trees are asked before one is changed: what is refused is mostly refused here.
-        for (slot, node) in self.nodes_of(id) {
+        for (slot, node) in self.nodes_to_change(id)? {
             let may = |engine: &Engine| {
                 let Some(there) = engine.tree().get(node) else { return Ok(()) };
                 if !there.children.is_empty() {

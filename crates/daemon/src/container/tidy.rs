@@ -224,12 +224,23 @@ impl Room {
                 .filter(|(node, refs)| refs.sum() > 0 || engine.has_open_files(**node))
                 .map(|(node, _)| *node)
                 .collect();
+            drop(engine);
             let mut nodes = nodes.into_iter();
-            free.retain(|_| !nodes.next().flatten().is_some_and(|node| used.contains(&node)));
+            free.retain(|id| {
+                let is_used = nodes.next().flatten().is_some_and(|node| used.contains(&node));
+                if is_used {
+                    self.book().used(*id);
+                }
+                !is_used
+            });
         }
         for id in free {
             // It may be open again since it was looked at.
-            if self.book().is_open(id) {
+            let stays = {
+                let book = self.book();
+                book.is_open(id) || book.is_unused(id)
+            };
+            if stays {
                 continue;
             }
             if let Err(refusal) = self.release(id) {

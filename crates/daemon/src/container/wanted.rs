@@ -129,17 +129,26 @@ impl Room {
         for edit in self.look(|all| all.plan_config(path, wanted))? {
             done.push(match edit {
                 ContainerEdit::Create { parent, name, holds, share, gc, maker, .. } => {
-                    let new = NewContainer { name: Some(name), holds, share, gc, maker };
-                    Undo::Remove(self.create(&root, parent, new, (asked(), None))?)
+                    let new = NewContainer { name: Some(name), holds, share, gc: false, maker };
+                    let id = self.create(&root, parent, new, (asked(), None))?;
+                    done.push(Undo::Remove(id));
+                    if gc {
+                        self.collect_when_used(id)?;
+                    }
+                    continue;
                 }
                 ContainerEdit::Share { id, share } => {
                     let was = self.look(|all| all.node(id).map(|held| held.share))?;
                     self.set_share(&root, id, share, asked())?;
                     Undo::Share(id, was)
                 }
-                ContainerEdit::Gc { id, gc } => {
-                    self.set_gc(&root, id, gc, asked())?;
-                    Undo::Gc(id, !gc)
+                ContainerEdit::Gc { id, gc: true } => {
+                    self.collect_when_used(id)?;
+                    Undo::Gc(id, false)
+                }
+                ContainerEdit::Gc { id, gc: false } => {
+                    self.set_gc(&root, id, false, asked())?;
+                    Undo::Gc(id, true)
                 }
                 // No configuration asks for them.
                 ContainerEdit::Move { .. } | ContainerEdit::Delete { .. } => continue,
@@ -150,6 +159,13 @@ impl Room {
             done.push(Undo::Access(id, self.set_lists(id, access)?));
         }
         Ok(())
+    }
+
+    /// It is released when nothing refers to it any more: not before something has, which may be
+    /// its children that are made next.
+    fn collect_when_used(&self, id: ContainerId) -> Result<(), Refusal> {
+        self.book().keep_unused(id)?;
+        self.set_gc(&[Caller::default()], id, true, asked())
     }
 
     fn undo(&self, done: Vec<Undo>, refusal: Refusal) -> Refusal {

@@ -8,11 +8,12 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use reserv_model::{Driver, Name, NodePath, Packets, Rule, Source};
+use reserv_model::{ArrivalSample, Driver, Name, Rule, RuleOfLink, Source};
 use reserv_namespace::resource_name_taken;
+use serde::Serialize;
 
 use super::slot::Slot;
-use super::{Core, Refusal, lock, rate, stopped};
+use super::{Core, Refusal, SHORT, lock, rate, stopped};
 use crate::begin;
 use crate::drivers::Wanted;
 use crate::held::Held;
@@ -23,12 +24,19 @@ const KNOWN_MAX: Duration = Duration::from_secs(2);
 /// Between tries of what gave no answer.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The rules about packets that name queues of a link.
-fn packets_of(name: &Name, rules: &[Rule]) -> Vec<(Packets, NodePath)> {
-    let ours = rules
-        .iter()
-        .filter_map(|rule| Some((rule.conditions.packets()?, rule.queue(name.as_str())?.clone())));
-    ours.collect()
+/// What has come in over a link by a rule.
+#[derive(Clone, Debug, Serialize)]
+pub struct Came {
+    /// Its number.
+    rule: usize,
+    link: Name,
+    #[serde(flatten)]
+    sample: ArrivalSample,
+}
+
+/// The rules about packets of a link.
+fn packets_of(name: &Name, rules: &[Rule]) -> Vec<RuleOfLink> {
+    rules.iter().filter_map(|rule| rule.of_link(name)).collect()
 }
 
 /// Tells a link the rules about packets that name its queues, if they are not those of before.
@@ -194,6 +202,24 @@ impl Core {
             tracing::error!(%refusal, %name, "the rules about packets could not be told");
         }
         Ok(())
+    }
+
+    /// What has come in by the rules about who comes, by the number of the rule.
+    pub fn arrivals(&self) -> Vec<Came> {
+        let mut all = Vec::new();
+        for slot in self.slots().values().filter(|slot| slot.is_up() && slot.is_link()) {
+            let rules = self.rules();
+            let numbers = (1..).zip(rules.iter()).filter(|(_, rule)| {
+                rule.of_link(&slot.name).is_some_and(|of_link| of_link.arrival.is_some())
+            });
+            let Ok(held) = slot.held_within(SHORT) else { continue };
+            let link = slot.name.clone();
+            let counted = numbers.zip(held.engine.arrivals());
+            all.extend(counted.filter_map(|((rule, _), sample)| {
+                Some(Came { rule, link: link.clone(), sample: sample? })
+            }));
+        }
+        all
     }
 
     /// Tells all links.

@@ -4,10 +4,9 @@
 
 pub mod also;
 mod counting;
-mod fall;
+pub(crate) mod fall;
 mod owned;
 mod polls;
-mod quiet;
 mod rate;
 mod refusals;
 pub mod slot;
@@ -28,7 +27,7 @@ use reserv_control::Saved;
 use reserv_model::{Config, Name, NodeId, NodePath, Personality, Request, Rule, Tree};
 use reserv_namespace::{FileKind, Ino, Named, Object, Resource};
 
-use self::owned::without_owned;
+use self::owned::{without_of_users, without_owned};
 use self::refusals::Refusals;
 use self::slot::{HadEngine, Slot, is_gone};
 pub use self::status::{Refused, Status};
@@ -38,6 +37,8 @@ use crate::describe::describe;
 use crate::engine::{Engine, Undo};
 use crate::forgetter::Forgetter;
 use crate::held::Held;
+use crate::listen::Listening;
+use crate::polled::Polled;
 use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::settings::Settings;
@@ -76,6 +77,8 @@ pub struct Core {
     refusals: Mutex<Refusals>,
     /// What looks at who stands where.
     looker: Looker,
+    /// Looks at what an exec does not hold up of a process.
+    at_once: Looker,
     /// Whether all that was opened under a dead worker is known.
     caught_up: AtomicBool,
     stopping: AtomicBool,
@@ -85,6 +88,9 @@ pub struct Core {
     owned: Mutex<owned::AllOwned>,
     /// What is done before one resource goes.
     before_one_goes: OnceLock<BeforeOneGoes>,
+    listening: Listening,
+    /// Who waits for news in a file.
+    pub(crate) polled: Polled,
     start: Instant,
 }
 
@@ -149,11 +155,14 @@ impl Core {
             gone: Mutex::default(),
             refusals: Mutex::default(),
             looker: Looker::default(),
+            at_once: Looker::default(),
             caught_up: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             forgetter: OnceLock::new(),
             owned: Mutex::default(),
             before_one_goes: OnceLock::new(),
+            listening: Listening::open(),
+            polled: Polled::new(&settings.run),
             start: Instant::now(),
         });
         core.bring_up_known();
@@ -275,6 +284,11 @@ impl Core {
         self.caught_up.load(Ordering::SeqCst)
     }
 
+    /// Sockets that are for some clients.
+    pub const fn listening(&self) -> &Listening {
+        &self.listening
+    }
+
     /// The mount point.
     pub fn mount(&self) -> &Path {
         &self.settings.mount
@@ -333,8 +347,10 @@ impl Core {
         let shown: Vec<&Arc<Slot>> = slots.values().filter(|slot| slot.is_shown()).collect();
         let ask = |slot: &&Arc<Slot>| {
             let owned = self.owned_in(slot.resource);
+            let rules = self.rules();
             slot.begin(SAVE_MAX, move |held| {
-                without_owned(owned, held.engine.tree(), held.config())
+                let tree = held.engine.tree();
+                without_of_users(&rules, tree, without_owned(owned, tree, held.config()))
             })
         };
         let asked: Vec<_> = shown.iter().map(ask).collect();

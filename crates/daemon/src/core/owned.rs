@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use reserv_model::{
-    DeleteMode, NodeConfig, NodeId, NodePath, OfContainers, Request, ResourceConfig, Share, Tree,
-    requests_of, to_config,
+    DeleteMode, NodeConfig, NodeId, NodeKind, NodePath, OfContainers, Request, ResourceConfig,
+    Rule, Share, Tree, requests_of, to_config,
 };
 use reserv_namespace::Resource;
 
@@ -87,6 +87,42 @@ pub(super) fn without_owned(
             node.access.clear(); // the container's, where it stands
         }
     }
+    config
+}
+
+/// What is wanted of a tree, and the queues there that rules have made for users, as they are: they
+/// go by themselves ([`Rule::any_makes`]).
+pub(super) fn with_of_users(
+    rules: &[Rule],
+    tree: &Tree,
+    mut wanted: ResourceConfig,
+) -> ResourceConfig {
+    if rules.iter().any(Rule::is_by_user) {
+        let name = tree.root().name.as_str();
+        for (path, node) in to_config(tree, wanted.driver).nodes {
+            if Rule::any_makes(rules, name, (&path, &node)) {
+                wanted.nodes.entry(path).or_insert(node);
+            }
+        }
+    }
+    wanted
+}
+
+/// A tree's configuration without them, as far as they are as they were made.
+pub(super) fn without_of_users(
+    rules: &[Rule],
+    tree: &Tree,
+    mut config: ResourceConfig,
+) -> ResourceConfig {
+    let name = tree.root().name.as_str();
+    let made = NodeConfig { gc: true, ..NodeConfig::new(NodeKind::Queue) };
+    let mut nodes = std::mem::take(&mut config.nodes);
+    nodes.retain(|path, node| {
+        let own = NodeConfig { class: None, ..node.clone() };
+        let as_made = own == made && config.kind_of(path, node) == config.kind_of(path, &made);
+        !(as_made && Rule::any_makes(rules, name, (path, node)))
+    });
+    config.nodes = nodes;
     config
 }
 

@@ -9,13 +9,15 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use reserv_model::{Name, NodeId};
+use reserv_model::{Caller, Name, NodeId, Tree};
 use reserv_namespace::{Ino, Object, Resource};
 
 use super::slot::{Had, News, Slot};
 use super::{Core, Refusal};
+use crate::aside::Looked;
 use crate::begin;
 use crate::forgetter::Forgetter;
+use crate::polled::dropped;
 use crate::priority;
 use crate::process;
 use crate::rights;
@@ -25,9 +27,31 @@ const POLL: Duration = Duration::from_millis(100);
 /// From a release to the collection that it causes.
 const GATHER: Duration = Duration::from_millis(20);
 
+/// Those of whom it is not known where they stand.
+struct Unknown {
+    /// Not even whose all of them are; or root's, who may be anywhere.
+    anywhere: bool,
+    /// The others.
+    who: Vec<Caller>,
+}
+
+impl Unknown {
+    /// Of the nodes that are looked at, and those around them, where one of them may stand: he
+    /// keeps what he could keep by an open file too. A process of root's that blocks who looks at
+    /// it keeps nothing, else it kept all.
+    fn may_stand_in(&self, tree: &Tree, nodes: &[NodeId]) -> Vec<NodeId> {
+        if !self.anywhere && self.who.is_empty() {
+            return Vec::new();
+        }
+        let may = |id: NodeId| self.anywhere || self.who.iter().any(|who| tree.concerns(who, id));
+        tree.around(nodes.iter().copied()).into_iter().filter(|id| may(*id)).collect()
+    }
+}
+
 impl Core {
     /// Begins to look after the resources, those that come later too.
     pub fn look_after_all(self: &Arc<Self>, forgetter: Arc<Forgetter>) -> Result<(), Refusal> {
+        forgetter.wake(&self.polled.former());
         let _ = self.forgetter.set(forgetter);
         self.slots().values().try_for_each(|slot| self.look_after(slot))
     }
@@ -56,6 +80,7 @@ impl Core {
             if polled.elapsed() >= POLL {
                 polled = Instant::now();
                 self.poll(slot);
+                forgetter.wake(&self.news(slot));
                 self.place_threads(slot);
             }
             // Nothing is collected before the files are known that were being opened when another
@@ -68,6 +93,7 @@ impl Core {
             forgetter.forget(&removed);
         }
         self.leave_threads(slot);
+        forgetter.wake(&self.polled.due(slot.resource, |_| None));
         forgetter.forget(&self.take_gone());
     }
 
@@ -83,10 +109,35 @@ impl Core {
         held.poll(self.now());
     }
 
+    /// Who waits for what there is now.
+    fn news(&self, slot: &Arc<Slot>) -> Vec<u64> {
+        if !self.polled.is_polled(slot.resource) {
+            return Vec::new();
+        }
+        let Ok(held) = slot.held() else { return Vec::new() };
+        let number = |id| Some(dropped(&held.engine.plane().droppers(id).ok()?));
+        self.polled.due(slot.resource, number)
+    }
+
     /// All that was opened under a dead worker is known.
     pub fn caught_up(&self) {
         self.caught_up.store(true, Ordering::SeqCst);
         self.slots().values().for_each(|slot| slot.wake());
+    }
+
+    /// Of whom a look has not seen where he stands. Whose he is an exec does not hold up.
+    fn unknown<T>(&self, looked: &Looked<T>) -> Unknown {
+        let left = looked.beside.iter().chain(&looked.without_room);
+        let pids: Vec<i32> = left.chain(&looked.blocking).copied().collect();
+        let whose = self.at_once.each(&pids, rights::process_at_once);
+        let is_root = |(pid, who): &(i32, Caller)| who.uid == 0 && !looked.blocking.contains(pid);
+        let anywhere = !whose.without_room.is_empty() || whose.seen.iter().any(is_root);
+        // They may be many, of few users.
+        let users: BTreeSet<_> =
+            whose.seen.into_iter().map(|(_, who)| (who.uid, who.gid, who.groups)).collect();
+        let who = users.into_iter().filter(|(uid, ..)| *uid != 0);
+        let caller = |(uid, gid, groups)| Caller { uid, gid, groups, ..Caller::default() };
+        Unknown { anywhere, who: who.map(caller).collect() }
     }
 
     /// Collects what nobody refers to. Who stands where is looked up without the resource; where
@@ -108,10 +159,12 @@ impl Core {
             who.map(|who| (inodes, who))
         };
         let pids = if dev == 0 { Vec::new() } else { process::all() };
-        let found = self.looker.each(&pids, look);
+        let looked = self.looker.each(&pids, look);
+        let unknown = self.unknown(&looked);
         let Ok(mut held) = slot.held() else { return };
         let mut weak: BTreeSet<NodeId> = slot.take_entered();
-        for (_, (inodes, who)) in found {
+        weak.extend(unknown.may_stand_in(held.engine.tree(), &due.nodes));
+        for (_, (inodes, who)) in looked.seen {
             for ino in inodes {
                 let node = match Ino(ino).object() {
                     Some(Object::Node { resource, id, .. }) if resource == slot.resource => {

@@ -180,6 +180,11 @@ impl Slot {
         matches!(lock(&self.state).place, Place::Here(_) | Place::Out(_))
     }
 
+    /// Whether it is being brought up: anew, or again under another worker.
+    pub fn is_coming(&self) -> bool {
+        matches!(lock(&self.state).place, Place::Coming(_))
+    }
+
     /// Whether it will not come again.
     pub fn is_gone(&self) -> bool {
         matches!(lock(&self.state).place, Place::Gone)

@@ -131,6 +131,7 @@ impl Core {
         for (slot, why) in left {
             leaves(slot, &why.text);
         }
+        self.listening().end()?;
         // What is left goes on without us.
         self.change_slots(super::Slots::clear);
         let registry = lock(&self.registry);

@@ -5,14 +5,14 @@
 use std::sync::Arc;
 
 use reserv_model::{
-    Config, DeleteMode, Memory, Name, OfContainers, PACKET_RULES_MAX, Request, ResourceConfig,
-    Rule, Source, Tree, diff, diff_as_asked, requests_of, split,
+    Config, DeleteMode, Memory, Name, OfContainers, Request, ResourceConfig, Rule, RulePlace,
+    Source, Tree, diff, diff_as_asked, requests_of, split,
 };
 use reserv_namespace::Resource;
 use reserv_plane::ahead::Ahead;
 
 use super::also::{self, Also};
-use super::owned;
+use super::owned::{self, with_of_users};
 use super::slot::Slot;
 use super::{Core, Refusal, SHORT, rate, stopped};
 use crate::describe::describe;
@@ -46,13 +46,19 @@ impl Core {
         if let Some(wanted) = &config.cpu {
             let slot = self.slot(Resource::CPU)?;
             let parts = split(wanted.clone(), &config.containers);
-            jobs.push(self.job(&slot, parts, (mode, dry_run), also)?);
+            jobs.push(self.job(&slot, parts, &config.rules, (mode, dry_run), also)?);
         }
         for (name, wanted) in &config.count {
             let Some(on) = &wanted.on else { continue };
             let (wanted, later) = split(wanted.clone(), &config.containers);
             if let Some(slot) = self.counting(name, on)? {
-                jobs.push(self.job(&slot, (wanted, later), (mode, dry_run), also)?);
+                jobs.push(self.job(
+                    &slot,
+                    (wanted, later),
+                    &config.rules,
+                    (mode, dry_run),
+                    also,
+                )?);
                 continue;
             }
             let new = reserv_plane::ahead::tree(name, Some(on))?;
@@ -61,10 +67,10 @@ impl Core {
             let of_owned = (requests.as_slice(), then.as_slice());
             let (last, said) = owned::requests_after(&new, of_owned, &later, mode)?;
             // A driver that stands for another in a test takes all.
-            let driver = Ahead::of(on).filter(|_| !is_fake(&self.settings));
+            let driver = (!is_fake(&self.settings)).then(|| Ahead::of(on));
             also::check(&requests, (&then, &last), |requests| {
                 let plan = new.plan(requests)?;
-                driver.map_or(Ok(()), |driver| Ok(driver.check(&plan)?))
+                driver.map_or(Ok(()), |driver| Ok(driver.check(&new, &plan)?))
             })?;
             let mut words = vec![format!("bring up {name}, counting {on}")];
             words.extend(described(&new, &requests));
@@ -101,8 +107,24 @@ impl Core {
         dry_run: bool,
         mode: DeleteMode,
     ) -> Result<Vec<String>, Refusal> {
+        self.apply_if(None, config, also, dry_run, mode)
+    }
+
+    /// The same, refused where the rules are not what the asking one saw.
+    pub fn apply_if(
+        self: &Arc<Self>,
+        rules_were: Option<&[Rule]>,
+        config: &Config,
+        also: &dyn Also,
+        dry_run: bool,
+        mode: DeleteMode,
+    ) -> Result<Vec<String>, Refusal> {
         config.check()?;
         let _changing = self.change()?;
+        if rules_were.is_some_and(|were| were != self.rules().as_slice()) {
+            let text = "the rules were changed by somebody else meanwhile";
+            return Err(Refusal::new(libc::EAGAIN, text));
+        }
         if config.cpu.is_some() {
             self.slot(Resource::CPU)?.held()?.require_ours()?;
         }
@@ -196,11 +218,13 @@ impl Core {
         &self,
         slot: &Arc<Slot>,
         (wanted, later): (ResourceConfig, OfContainers),
+        rules: &[Rule],
         (mode, dry_run): (DeleteMode, bool),
         also: &dyn Also,
     ) -> Result<Job, Refusal> {
         let engine = slot.engine()?;
         let with_owned = self.with_owned(slot.resource, engine.tree(), wanted.clone(), &later);
+        let with_owned = with_of_users(rules, engine.tree(), with_owned);
         let requests = diff_as_asked(engine.tree(), &with_owned, mode)?;
         let then = also.requests(Some(slot), engine.tree())?;
         let of_owned = (requests.as_slice(), then.as_slice());
@@ -279,6 +303,7 @@ impl Core {
         let mut before = None;
         let wanted = job.wanted.clone();
         let wanted = self.with_owned(slot.resource, held.engine.tree(), wanted, &job.later);
+        let wanted = with_of_users(&config.rules, held.engine.tree(), wanted);
         let mut make = |held: &mut Held| {
             // What drained may be gone already, and nobody has noticed.
             held.engine.collect()?;
@@ -340,10 +365,11 @@ impl Core {
     }
 
     fn warn_of_rules(&self, config: &Config) {
-        for (name, path) in config.rules.iter().flat_map(|rule| &rule.queues) {
+        for (name, place) in config.rules.iter().flat_map(|rule| &rule.queues) {
+            let (RulePlace::Queue(path) | RulePlace::EachUser(path)) = place;
             let held = self.named(name).and_then(|slot| slot.held_within(SHORT).ok());
             if held.is_some_and(|held| held.engine.tree().resolve(path).is_err()) {
-                tracing::warn!(resource = %name, queue = %path, "a rule names a queue that does not exist");
+                tracing::warn!(resource = %name, %place, "a rule names a node that does not exist");
             }
         }
     }
@@ -357,16 +383,13 @@ fn described(tree: &Tree, requests: &[Request]) -> Vec<String> {
 /// itself brings up it has checked itself.)
 fn check_packet_rules(slot: &Slot, config: &Config) -> Result<(), Refusal> {
     let name = &slot.name;
-    let of_packets = config.rules.iter().filter(|rule| rule.conditions.packets().is_some());
-    let (named, about): (Vec<bool>, Vec<bool>) =
-        of_packets.map(|rule| (rule.queues.contains_key(name), rule.is_about(name))).unzip();
-    let count = about.into_iter().filter(|about| *about).count();
-    let (errno, text) = if named.contains(&true) && !slot.is_link() {
-        (libc::EINVAL, format!("a rule is about packets, and {name} is no link that is scheduled"))
-    } else if count > PACKET_RULES_MAX && slot.is_link() {
-        (libc::ENOSPC, format!("{name} has more than {PACKET_RULES_MAX} rules about packets"))
-    } else {
-        return Ok(());
-    };
-    Err(Refusal::new(errno, text))
+    if slot.is_link() {
+        return Ok(Rule::check_room(name, &config.rules)?);
+    }
+    let mut of_packets = config.rules.iter().filter(|rule| rule.conditions.packets().is_some());
+    if of_packets.any(|rule| rule.queues.contains_key(name)) {
+        let text = format!("a rule is about packets, and {name} is no link that is scheduled");
+        return Err(Refusal::new(libc::EINVAL, text));
+    }
+    Ok(())
 }

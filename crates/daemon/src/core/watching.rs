@@ -6,7 +6,7 @@ use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use reserv_model::{NodeId, Rule};
+use reserv_model::{NewKind, NodeId, NodeRef, Request, Rule, RulePlace, Share, Weight};
 use reserv_namespace::Resource;
 use reserv_plane::{List, Target};
 
@@ -26,6 +26,8 @@ pub(super) struct Watch {
     how: Mutex<How>,
     /// Looks at processes, which may block.
     looker: Looker,
+    /// Looks at what an exec does not hold up of those at whom the other cannot.
+    at_once: Looker,
     names: Arc<Names>,
 }
 
@@ -43,41 +45,67 @@ impl Watch {
             rules: Mutex::new(watched),
             how: Mutex::new(How { word: "none", events: None }),
             looker: Looker::default(),
+            at_once: Looker::default(),
             names: Arc::default(),
         }
     }
 }
 
-/// Both lists of a process, by a rule.
-fn set_lists(held: &mut Had, pid: i32, rule: &Rule) -> Result<Option<NodeId>, Refusal> {
+/// What a rule has for a process: the rule, and the name of the process's user.
+type Fit = (Rule, Option<String>);
+
+/// The queue that a rule has in a resource; one for each user is made when the first of his comes.
+fn queue_of(held: &mut Had, (rule, user): &Fit) -> Result<NodeId, Refusal> {
+    let tree = held.engine.tree();
+    let place = rule.place(tree.root().name.as_str()).ok_or_else(Refusal::gone)?;
+    let path = place.of(user.as_deref()).ok_or_else(Refusal::gone)?;
+    let known = tree.resolve(&path);
+    let (Err(_), RulePlace::EachUser(above), Some((_, name))) = (&known, place, path.split_last())
+    else {
+        return Ok(known?);
+    };
+    let parent = tree.resolve(above)?.into();
+    let (name, kind) = (Some(name.clone()), NewKind::Queue(None));
+    let share = Some(Share::of(Weight::DEFAULT));
+    let wanted = [
+        Request::Create { parent, name, kind, share },
+        Request::SetGc { node: NodeRef::Path(path), gc: true },
+    ];
+    held.engine.edit(&wanted, None)?.created.first().copied().ok_or_else(Refusal::gone)
+}
+
+/// Both lists of a process.
+fn set_lists(held: &mut Had, pid: i32, queue: NodeId) -> Result<(), Refusal> {
     let engine = &mut held.engine;
-    let name = engine.tree().root().name.clone();
-    let Some(path) = rule.queue(name.as_str()) else { return Ok(None) };
-    let queue = engine.tree().resolve(path)?;
     engine.plane_mut().set_default(pid, List::Default, queue)?;
     engine.plane_mut().set_default(pid, List::Child, queue)?;
-    Ok(Some(queue))
+    Ok(())
+}
+
+/// The same by a rule, in the queue that it has there.
+fn set_lists_by_rule(held: &mut Had, pid: i32, fit: &Fit) -> Result<(), Refusal> {
+    let queue = queue_of(held, fit)?;
+    set_lists(held, pid, queue)
 }
 
 /// The tag of its threads too, where it is still in the queue in which it was considered.
-fn tag_by_rule(held: &mut Had, (pid, now): (i32, NodeId), rule: &Rule) -> Result<NodeId, Refusal> {
+fn tag_by_rule(held: &mut Had, (pid, now): (i32, NodeId), fit: &Fit) -> Result<NodeId, Refusal> {
     if held.engine.plane().tag_of(pid)? != now {
         return Err(Refusal::new(libc::EAGAIN, "somebody has tagged it meanwhile"));
     }
-    let path = rule.queue(held.engine.tree().root().name.as_str()).ok_or_else(Refusal::gone)?;
-    let queue = held.engine.tree().resolve(path)?;
+    let queue = queue_of(held, fit)?;
     held.engine.tag(Target::Process(pid), queue, None)?;
-    set_lists(held, pid, rule)?;
+    set_lists(held, pid, queue)?;
     Ok(queue)
 }
 
-/// [`set_lists`] where the process has none of its own for this resource.
-fn set_fresh_lists(held: &mut Had, pid: i32, rule: &Rule) -> Result<(), Refusal> {
+/// [`set_lists_by_rule`] where the process has none of its own for this resource.
+fn set_fresh_lists(held: &mut Had, pid: i32, fit: &Fit) -> Result<(), Refusal> {
     let lists = held.engine.plane().defaults(pid)?;
     if lists.default != NodeId::Q0 || lists.child != NodeId::Q0 {
         return Ok(());
     }
-    set_lists(held, pid, rule).map(drop)
+    set_lists_by_rule(held, pid, fit)
 }
 
 impl Core {
@@ -87,21 +115,22 @@ impl Core {
     }
 
     /// By process: the rule that put it where it was left, by its number, and that queue of the
-    /// CPU. It may have been moved since.
-    pub fn applied_rules(&self) -> BTreeMap<i32, (usize, String)> {
+    /// CPU. It may have been moved since. `None`: the CPU's tree is somebody's for longer than we
+    /// wait.
+    pub fn applied_rules(&self) -> Option<BTreeMap<i32, (usize, String)>> {
         let numbers: Vec<usize> = (1..)
             .zip(self.rules().iter())
             .filter(|(_, rule)| rule.conditions.packets().is_none())
             .map(|(number, _)| number)
             .collect();
         let put: Vec<_> = lock(&self.watch.rules).put().collect();
-        let held = self.slot(Resource::CPU).and_then(|slot| slot.held_within(SHORT));
-        let Ok(held) = held else { return BTreeMap::new() };
+        let Ok(slot) = self.slot(Resource::CPU) else { return Some(BTreeMap::new()) };
+        let held = slot.held_within(SHORT).ok()?;
         let known = |(pid, rule, queue): (i32, usize, u64)| {
             let queue = held.engine.tree().get(NodeId::unpack(queue))?.id;
             Some((pid, (*numbers.get(rule)?, held.engine.tree().shown(queue))))
         };
-        put.into_iter().filter_map(known).collect()
+        Some(put.into_iter().filter_map(known).collect())
     }
 
     /// From now on processes are watched so.
@@ -147,10 +176,19 @@ impl Core {
         if others.is_empty() || lock(&self.watch.rules).is_empty() {
             return;
         }
-        let names = self.watch.names.clone();
-        for (pid, facts) in self.watch.looker.each(&others, move |pid| Facts::of(pid, &names)) {
+        let (names, groups) = (self.watch.names.clone(), lock(&self.watch.rules).groups_named());
+        let (known, ruled) = (names.clone(), groups.clone());
+        let looked = self.watch.looker.each(&others, move |pid| Facts::of(pid, &names, &groups));
+        for (pid, facts) in looked.seen {
             self.consider_one(pid, &facts);
         }
+        // Who blocks waits until he goes on; others of his user, and who finds no room, do not.
+        let beside: Vec<i32> = looked.beside.into_iter().chain(looked.without_room).collect();
+        let at_once = move |pid| Facts::at_once(pid, &known, &ruled);
+        for (pid, facts) in self.watch.at_once.each(&beside, at_once).seen {
+            self.consider_one(pid, &facts);
+        }
+        lock(&self.watch.rules).owe(looked.blocking.into_iter().chain(beside));
     }
 
     fn consider_one(&self, pid: i32, facts: &Facts) {
@@ -178,7 +216,8 @@ impl Core {
             (rules.turn(), rules.consider(pid, facts, now.pack(), NodeId::Q0.pack()))
         };
         let Some((number, rule)) = considered else { return };
-        let (queue, whole) = match self.apply_rule(pid, now, &rule) {
+        let fit = (rule, facts.user.clone());
+        let (queue, whole) = match self.apply_rule(pid, now, &fit) {
             Ok(done) => done,
             Err(error) => return tracing::debug!(pid, %error, "a rule was not applied"),
         };
@@ -193,9 +232,10 @@ impl Core {
     /// CPU answers.
     fn consider_without_cpu(&self, pid: i32, facts: &Facts) {
         let Some(rule) = lock(&self.watch.rules).untouched(pid, facts) else { return };
-        for slot in self.ruled(&rule).filter(|slot| slot.resource != Resource::CPU) {
-            let rule = rule.clone();
-            let done = slot.ask(RULE_MAX, move |held| set_fresh_lists(held, pid, &rule));
+        let fit = (rule, facts.user.clone());
+        for slot in self.ruled(&fit.0).filter(|slot| slot.resource != Resource::CPU) {
+            let fit = fit.clone();
+            let done = slot.ask(RULE_MAX, move |held| set_fresh_lists(held, pid, &fit));
             if let Err(error) = done.and_then(|done| done) {
                 tracing::debug!(pid, name = %slot.name, %error, "a rule was not applied");
             }
@@ -205,7 +245,7 @@ impl Core {
     /// The resources of which a rule names a queue.
     fn ruled(&self, rule: &Rule) -> impl Iterator<Item = Arc<Slot>> {
         let slots = Slots::clone(&self.slots());
-        let named = |slot: &Arc<Slot>| rule.queue(slot.name.as_str()).is_some();
+        let named = |slot: &Arc<Slot>| rule.is_about(&slot.name);
         slots.into_values().filter(named).collect::<Vec<_>>().into_iter()
     }
 
@@ -216,15 +256,15 @@ impl Core {
         &self,
         pid: i32,
         now: NodeId,
-        rule: &Rule,
+        fit: &Fit,
     ) -> Result<(Option<NodeId>, bool), Refusal> {
         let (mut tagged, mut whole) = (None, true);
-        for slot in self.ruled(rule) {
-            let own = rule.clone();
+        for slot in self.ruled(&fit.0) {
+            let own = fit.clone();
             let done = if slot.resource == Resource::CPU {
                 slot.ask(RULE_MAX, move |held| tag_by_rule(held, (pid, now), &own).map(Some))
             } else {
-                slot.ask(RULE_MAX, move |held| set_lists(held, pid, &own).map(|_| None))
+                slot.ask(RULE_MAX, move |held| set_lists_by_rule(held, pid, &own).map(|()| None))
             };
             match done {
                 Ok(done) => tagged = done?.or(tagged),

@@ -20,30 +20,54 @@ impl Engine {
         if !self.tree.concerns(who, node) {
             return Ok(());
         }
-        let who = (who.uid != 0).then(|| who.clone());
-        if self.tree.may_be_garbage(node) {
-            if let Err(refusal) = self.append(&Entry::Opened { handle, node, who: who.clone() }) {
+        let keeps = self.tree.may_be_garbage(node);
+        if let Err(refusal) = self.note_opened(handle, node, who, keeps) {
+            if keeps {
                 self.collector.trigger(node);
-                return Err(refusal);
             }
-            self.extras.collect.opened(handle, node, who.clone());
+            return Err(refusal);
+        }
+        let by = Some(who).filter(|who| who.uid != 0);
+        self.collector.opened(&mut self.extras.collect, handle, node, by);
+        Ok(())
+    }
+
+    fn note_opened(
+        &mut self,
+        handle: u64,
+        node: NodeId,
+        who: &Caller,
+        keeps: bool,
+    ) -> Result<(), Refusal> {
+        self.admit_file(Some(handle), who)?;
+        if keeps {
+            let by = self.extras.collect.told(who);
+            self.append(&Entry::Opened { handle, node, who: None, by: by.clone() })?;
+            self.extras.collect.opened(handle, node, by);
             self.compact_when_long();
         }
-        self.collector.opened(handle, node, who);
         Ok(())
+    }
+
+    /// Whether somebody may have one more file open of those that are kept. `handle`: unless it is
+    /// this one.
+    pub fn admit_file(&self, handle: Option<u64>, who: &Caller) -> Result<(), Refusal> {
+        self.extras.collect.admit(handle, who)
     }
 
     /// A file was opened to write by who is not root. The next daemon knows it too: what is written
     /// there is bounded by his rights.
     pub fn writes(&mut self, handle: u64, who: &Caller) -> Result<(), Refusal> {
-        self.append(&Entry::Writer { handle, who: Some(who.clone()) })?;
-        self.extras.collect.writes(handle, Some(who.clone()));
+        self.admit_file(Some(handle), who)?;
+        let Some(by) = self.extras.collect.told(who) else { return Ok(()) };
+        self.append(&Entry::Writes { handle, by: by.clone() })?;
+        self.extras.collect.writes(handle, by);
         self.compact_when_long();
         Ok(())
     }
 
     /// Who opened a file to write; `None`: root.
-    pub fn writer(&self, handle: u64) -> Option<&Caller> {
+    pub fn writer(&self, handle: u64) -> Option<Caller> {
         self.extras.collect.writer(handle)
     }
 
@@ -53,7 +77,7 @@ impl Engine {
             if let Err(error) = self.append(&Entry::Writer { handle, who: None }) {
                 tracing::warn!(%error, "not journaled: the next daemon will know a closed file's writer");
             }
-            self.extras.collect.writes(handle, None);
+            self.extras.collect.writes_no_more(handle);
             self.compact_when_long();
         }
     }
@@ -72,7 +96,7 @@ impl Engine {
     /// more is as good as closed.
     pub(super) fn disown(&mut self, record: &Record) {
         if record.edits.iter().any(|e| matches!(e, Edit::Access { .. } | Edit::Move { .. })) {
-            for handle in self.collector.disowned(&self.tree) {
+            for handle in self.collector.disowned(&self.tree, &self.extras.collect) {
                 self.closed(handle);
             }
         }
@@ -87,7 +111,7 @@ impl Engine {
             self.extras.collect.closed(handle);
             self.compact_when_long();
         }
-        self.collector.closed(&self.tree, handle)
+        self.collector.closed(&self.tree, &mut self.extras.collect, handle)
     }
 
     /// Nodes may be collected from now on: the next daemon must know their handles. Where no file
@@ -101,13 +125,12 @@ impl Engine {
             }
             let handles: Vec<u64> = self.collector.handles.of(id).collect();
             for handle in handles {
-                let who = self.collector.owner(handle).cloned();
-                if let Err(error) =
-                    self.append(&Entry::Opened { handle, node: id, who: who.clone() })
-                {
+                let by = self.extras.collect.counts(handle);
+                let opened = Entry::Opened { handle, node: id, who: None, by: by.clone() };
+                if let Err(error) = self.append(&opened) {
                     tracing::warn!(%error, "not journaled: the next daemon will count an open file as closed");
                 }
-                self.extras.collect.opened(handle, id, who);
+                self.extras.collect.opened(handle, id, by);
             }
         }
     }

@@ -40,20 +40,18 @@ use reserv_model::{
 use reserv_namespace::Survey;
 use reserv_plane::{Plane, PlaneError, Upgraded, ahead};
 
+pub use self::number::Tagged;
 pub use self::record::Origin;
 use self::record::{Entry, Extras, Told, corrupt, encode, flushes, from_nothing, tell};
 use self::uses::{about_use, use_touched};
 pub(crate) use self::whole::Undo;
 use crate::collect::Collector;
-use crate::journal::Journal;
+use crate::journal::{Compaction, Journal};
 use crate::refusal::Refusal;
 
 /// What to do about a queue that has members.
 const DELETE_HINT: &str = "drain it (--drain: deleted when its last member has left) or flush it (--flush: members go to q0, deleted now)";
 
-/// The journal is compacted when it is this long, and not before it is four times as long as its
-/// snapshot.
-const COMPACT_MIN: u64 = 1 << 20;
 /// Ops in one batch when a tree is set up again.
 const REBUILD_BATCH: usize = 100;
 
@@ -101,8 +99,8 @@ pub struct Engine {
     fresh_next: u32,
     /// Names that were removed, with their parents, since [`Engine::take_removed`].
     removed: Vec<(NodeId, Name)>,
-    /// Length of the journal after its last compaction.
-    compacted: u64,
+    /// When the journal is compacted.
+    compaction: Compaction,
     /// The counters of all nodes, and until when they are taken for those of now. Void after any
     /// edit and any tag of ours.
     survey: Option<(Survey, Instant)>,
@@ -218,7 +216,7 @@ impl Engine {
             extras,
             fresh_next,
             removed: Vec::new(),
-            compacted: 0,
+            compaction: Compaction::default(),
             survey: None,
             missed: true,
             collector,
@@ -314,7 +312,7 @@ impl Engine {
             }
             // Who is in a queue that drains cannot make more of them there.
             for member in self.plane.members(id).unwrap_or_default() {
-                if let Err(refusal) = self.send_to_q0(member.tid, id) {
+                if let Err(refusal) = self.send_to_q0(member.tid, Tagged::Thread, id) {
                     tracing::warn!(%refusal, tid = member.tid, "a member of a deleted queue stays in it");
                 }
             }
@@ -331,14 +329,16 @@ impl Engine {
         let whole =
             Entry::Whole { tree: self.tree.snapshot(), extras: Box::new(self.extras.clone()) };
         self.journal.replace(&encode(&whole)?)?;
-        self.compacted = self.journal.len();
+        self.compaction.done(self.journal.len());
         Ok(())
     }
 
     fn compact_when_long(&mut self) {
-        if self.journal.len() > COMPACT_MIN.max(4 * self.compacted)
+        let now = Instant::now();
+        if self.compaction.is_due(self.journal.len(), now)
             && let Err(error) = self.compact()
         {
+            self.compaction.failed(now);
             // The old journal still stands and grows on.
             tracing::error!(%error, "the journal was not compacted");
         }
@@ -390,8 +390,9 @@ impl Engine {
     /// Whether the driver has all that a plan needs.
     fn check_driver(&self, plan: &Plan) -> Result<(), Refusal> {
         self.check_words(plan.edits())?;
+        ahead::ops(&plan.ops(), |op| self.plane.lacks(op))?;
         if self.plane.info().name == "stock" {
-            ahead::stock_ops(self.kind, &plan.ops())?;
+            ahead::stock_tree(&self.tree, plan)?;
         }
         Ok(())
     }
@@ -455,6 +456,10 @@ impl Engine {
 
     fn carry_out_plan(&mut self, plan: &Plan, origin: Option<Origin>) -> Result<Done, Refusal> {
         self.check_words(plan.edits())?;
+        if self.kind == ResourceKind::Link && self.plane.info().name == "stock" {
+            // The driver would refuse it too, and knows no names.
+            ahead::stock_tree(&self.tree, plan)?;
+        }
         if plan.is_empty() {
             return Ok(Done::default());
         }

@@ -11,6 +11,15 @@ use reserv_plane::{List, PlaneError, Target};
 use super::{Engine, Refusal};
 use crate::process;
 
+/// What a number has of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tagged {
+    /// The thread is a member.
+    Thread,
+    /// A list of the process names it.
+    List(List),
+}
+
 /// Whom a number means now, if he is one of those: `is` is asked once he is held, so that it was
 /// about him. `None`: it means nobody, or somebody else.
 pub(crate) fn held_if(
@@ -75,13 +84,30 @@ impl Engine {
         self.act_on_held((held, pid), |engine| set(engine, queue), |engine| set(engine, NodeId::Q0))
     }
 
-    /// Moves a member of a queue to q0, if he is there still: who has his number by now, and is in
-    /// another queue, stays in that.
-    pub(crate) fn send_to_q0(&mut self, tid: i32, from: NodeId) -> Result<(), Refusal> {
-        // Who is in q0 already, by a plane that does not tell of queues that go, loses nothing.
-        let there = || Ok([from, NodeId::Q0].contains(&self.plane.tag_of(tid)?));
+    /// Moves a member of a queue to q0, or lets a list name that, if it is so still: who has the
+    /// number by now, and is in another queue, stays in that.
+    pub(crate) fn send_to_q0(
+        &mut self,
+        tid: i32,
+        what: Tagged,
+        from: NodeId,
+    ) -> Result<(), Refusal> {
+        let there = || {
+            Ok(match what {
+                // Who is in q0 already, by a plane that does not tell of queues that go, loses
+                // nothing.
+                Tagged::Thread => [from, NodeId::Q0].contains(&self.plane.tag_of(tid)?),
+                Tagged::List(List::Default) => self.plane.defaults(tid)?.default == from,
+                Tagged::List(List::Child) => self.plane.defaults(tid)?.child == from,
+            })
+        };
         let Some(held) = held_if(tid, there)? else { return Ok(()) };
-        match self.tag_held((held.as_fd(), tid), NodeId::Q0) {
+        let held = (held.as_fd(), tid);
+        let done = match what {
+            Tagged::Thread => self.tag_held(held, NodeId::Q0),
+            Tagged::List(list) => self.list_held(held, list, NodeId::Q0),
+        };
+        match done {
             Err(refusal) if refusal.errno == libc::ESRCH => Ok(()),
             done => done,
         }
@@ -141,14 +167,34 @@ mod tests {
         let (mut engine, [a, b]) = engine(dir.path());
         let (child, pid) = sleeper();
         engine.plane_mut().tag(Target::Process(pid), a).unwrap();
-        engine.send_to_q0(pid, b).unwrap();
+        engine.send_to_q0(pid, Tagged::Thread, b).unwrap();
         assert_eq!(engine.plane().tag_of(pid).unwrap(), a, "he is in another queue");
-        engine.send_to_q0(pid, a).unwrap();
+        engine.send_to_q0(pid, Tagged::Thread, a).unwrap();
         assert_eq!(engine.plane().tag_of(pid).unwrap(), NodeId::Q0, "he is moved");
         engine.plane_mut().tag(Target::Process(pid), a).unwrap();
         number_of_another(pid);
-        engine.send_to_q0(pid, a).unwrap();
+        engine.send_to_q0(pid, Tagged::Thread, a).unwrap();
         assert_eq!(engine.plane().tag_of(pid).unwrap(), a, "he was not meant");
+        end(child);
+    }
+
+    #[test]
+    fn who_has_a_number_by_now_keeps_his_lists() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut engine, [a, b]) = engine(dir.path());
+        let (child, pid) = sleeper();
+        let list = Tagged::List(List::Child);
+        engine.plane_mut().set_default(pid, List::Child, a).unwrap();
+        engine.plane_mut().set_default(pid, List::Default, b).unwrap();
+        engine.send_to_q0(pid, list, b).unwrap();
+        assert_eq!(engine.plane().defaults(pid).unwrap().child, a, "it names another queue");
+        engine.send_to_q0(pid, list, a).unwrap();
+        let both = engine.plane().defaults(pid).unwrap();
+        assert_eq!((both.default, both.child), (b, NodeId::Q0), "it falls, alone");
+        engine.plane_mut().set_default(pid, List::Child, a).unwrap();
+        number_of_another(pid);
+        engine.send_to_q0(pid, list, a).unwrap();
+        assert_eq!(engine.plane().defaults(pid).unwrap().child, a, "he was not meant");
         end(child);
     }
 

@@ -3,7 +3,9 @@
 //! again when an edit leads one elsewhere. They stand with the other rules in the CPU's journal;
 //! here is the part that names queues of this tree.
 
-use reserv_model::{NodePath, PacketRule, Packets, ResourceKind, TuneKey};
+use reserv_model::{
+    ArrivalRule, ArrivalSample, NodeId, PacketRule, PacketRules, ResourceKind, RuleOfLink, TuneKey,
+};
 use reserv_plane::PlaneError;
 
 use super::Engine;
@@ -11,15 +13,15 @@ use super::Engine;
 /// What a link's plane was told.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    rules: Vec<(Packets, NodePath)>,
+    rules: Vec<RuleOfLink>,
     /// `None`: nobody knows.
-    told: Option<Vec<PacketRule>>,
+    told: Option<PacketRules>,
 }
 
 impl Engine {
     /// The rules about packets that name queues of this tree, in order, instead of those before.
     /// Refused, those before stand.
-    pub fn set_packet_rules(&mut self, rules: Vec<(Packets, NodePath)>) -> Result<(), PlaneError> {
+    pub fn set_packet_rules(&mut self, rules: Vec<RuleOfLink>) -> Result<(), PlaneError> {
         let before = std::mem::replace(&mut self.packets.rules, rules);
         let told = self.tell_packets();
         if told.is_err() {
@@ -28,14 +30,38 @@ impl Engine {
         told
     }
 
+    /// The queue that a rule names, if it names one; `Err`: it is not there.
+    fn target(&self, rule: &RuleOfLink) -> Result<Option<NodeId>, ()> {
+        let Some(path) = &rule.queue else { return Ok(None) };
+        let queue = self.tree.resolve(path).map_err(drop)?;
+        match self.tree.get(queue) {
+            Some(node) if node.kind.is_queue() => Ok(Some(queue)),
+            _ => Err(()),
+        }
+    }
+
+    /// What has come in by each rule about who comes, in their order; `None`: it is no rule now.
+    pub fn arrivals(&self) -> Vec<Option<ArrivalSample>> {
+        let mut counted = self.plane.arrivals().into_iter();
+        let rules = self.packets.rules.iter().filter(|rule| rule.arrival.is_some());
+        rules.map(|rule| self.target(rule).ok().and_then(|_| counted.next())).collect()
+    }
+
     /// Where the paths lead now. A rule whose queue is not there is no rule.
     fn tell_packets(&mut self) -> Result<(), PlaneError> {
-        let there = |(packets, path): &(Packets, NodePath)| {
-            let queue = self.tree.resolve(path).ok()?;
-            self.tree.get(queue).filter(|n| n.kind.is_queue())?;
-            Some(PacketRule { packets: *packets, queue })
-        };
-        let rules: Vec<PacketRule> = self.packets.rules.iter().filter_map(there).collect();
+        let mut rules = PacketRules::default();
+        for (rule, queue) in self.packets.rules.iter().map(|rule| (rule, self.target(rule))) {
+            match (rule.arrival, queue) {
+                (Some(arrival), Ok(queue)) => {
+                    let packets = rule.packets;
+                    rules.arrivals.push(ArrivalRule { packets, arrival, queue });
+                }
+                (None, Ok(Some(queue))) => {
+                    rules.packets.push(PacketRule { packets: rule.packets, queue });
+                }
+                _ => {}
+            }
+        }
         if self.packets.told.as_ref() == Some(&rules) {
             return Ok(());
         }

@@ -9,7 +9,8 @@ use reserv_model::{
 use serde::{Deserialize, Serialize};
 
 use super::whole::Undo;
-use crate::collect::Kept;
+use crate::collect::{Kept, NOBODY};
+use crate::openers::OpenedBy;
 use crate::refusal::Refusal;
 
 /// Answered edits that are remembered: more than requests can be under way in the kernel at once.
@@ -77,13 +78,18 @@ pub(super) enum Entry {
     Begin { undo: Box<Undo> },
     /// … and has ended, or was undone.
     End,
-    /// A file was opened to write by who is not root; without him, it was closed.
+    /// A file was opened to write by who is not root …
+    Writes { handle: u64, by: OpenedBy },
+    /// … and closed. With him: opened, by a worker of an earlier version.
     Writer { handle: u64, who: Option<Caller> },
     /// A file of a node that may be collected was opened …
     Opened {
         handle: u64,
         node: NodeId,
-        /// By whom, but root.
+        /// By whom, but root …
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<OpenedBy>,
+        /// … as a worker of an earlier version says it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         who: Option<Caller>,
     },
@@ -167,8 +173,23 @@ pub(super) fn tell(name: Name, payloads: &[Vec<u8>]) -> Result<Told, Refusal> {
             Entry::Rules { rules } => told.extras.rules = rules,
             Entry::Begin { undo } => told.extras.unfinished = Some(*undo),
             Entry::End => told.extras.unfinished = None,
-            Entry::Opened { handle, node, who } => told.extras.collect.opened(handle, node, who),
-            Entry::Writer { handle, who } => told.extras.collect.writes(handle, who),
+            Entry::Opened { handle, node, who: Some(who), .. } => {
+                told.extras.collect.opened_by(handle, node, &who);
+            }
+            Entry::Opened { handle, node, who: None, by } => {
+                told.extras
+                    .collect
+                    .opened(handle, node, by)
+                    .then_some(())
+                    .ok_or(corrupt(NOBODY))?;
+            }
+            Entry::Writes { handle, by } => {
+                told.extras.collect.writes(handle, by).then_some(()).ok_or(corrupt(NOBODY))?;
+            }
+            Entry::Writer { handle, who: Some(who) } => {
+                told.extras.collect.written_by(handle, &who);
+            }
+            Entry::Writer { handle, who: None } => told.extras.collect.writes_no_more(handle),
             Entry::Closed { handle } => told.extras.collect.closed(handle),
             Entry::Used { node } => told.extras.collect.used(node),
         }
@@ -209,4 +230,52 @@ pub(super) fn from_nothing(tree: &Tree) -> Vec<Op> {
         ops.extend(tune.filter_map(|edit| edit.op()));
     }
     ops
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(records: &[&str]) -> Result<Extras, Refusal> {
+        let records: Vec<Vec<u8>> = records.iter().map(|text| text.as_bytes().to_vec()).collect();
+        tell(Name::new("cpu")?, &records).map(|told| told.extras)
+    }
+
+    /// As version 2 wrote them.
+    #[test]
+    fn who_opened_files_under_an_earlier_version_is_known() {
+        let who = r#"{"uid":7,"gid":8,"groups":[9,5,9],"pid":10,"start":11}"#;
+        let node = r#"{"index":2,"generation":1}"#;
+        let extras = told(&[
+            &format!(r#"{{"Writer":{{"handle":4,"who":{who}}}}}"#),
+            &format!(r#"{{"Writer":{{"handle":6,"who":{who}}}}}"#),
+            &format!(r#"{{"Opened":{{"handle":8,"node":{node},"who":{who}}}}}"#),
+            &format!(r#"{{"Opened":{{"handle":12,"node":{node}}}}}"#),
+            r#"{"Writer":{"handle":6,"who":null}}"#,
+        ]);
+        let kept = extras.unwrap().collect;
+        let groups = vec![5, 9].into();
+        let caller = Caller { uid: 7, gid: 8, groups, pid: 10, start: 11, unseen: false };
+        assert_eq!((kept.writer(4), kept.writer(6)), (Some(caller), None));
+        assert!(kept.knows(8) && kept.knows(12));
+        let snapshot = format!(
+            r#"{{"handles":{{"8":{node},"12":{node}}},"owners":{{"8":{who}}},
+            "writers":{{"4":{who}}},"untouched":[],"uncertain":[]}}"#
+        );
+        let read: Kept = serde_json::from_str(&snapshot).unwrap();
+        assert_eq!(read, kept);
+        let again = serde_json::to_string(&read).unwrap();
+        assert_eq!(again.matches("groups").count(), 1, "{again}");
+        assert_eq!(serde_json::from_str::<Kept>(&again).unwrap(), kept);
+    }
+
+    #[test]
+    fn a_file_that_nobody_opened_is_damage() {
+        let of_nobody = r#"{"Writes":{"handle":4,"by":{"by":[3,10,11]}}}"#;
+        let refusal = told(&[of_nobody]).err().unwrap();
+        assert!(refusal.text.contains("opened by nobody"), "{refusal}");
+        let snapshot =
+            r#"{"handles":{},"openers":{"writing":{"4":[3,10,11]}},"untouched":[],"uncertain":[]}"#;
+        assert!(serde_json::from_str::<Kept>(snapshot).is_err());
+    }
 }

@@ -223,7 +223,15 @@ fn in_halves(engine: &mut Engine, part: &[Request]) -> Result<(), Refusal> {
         in_halves(engine, first)?;
         return in_halves(engine, second);
     }
-    engine.edit_part(part)
+    match engine.edit_part(part) {
+        // More than the driver does in one section of its lock.
+        Err(refusal) if refusal.errno == libc::E2BIG && part.len() > 1 => {
+            let (first, second) = part.split_at(part.len() / 2);
+            in_halves(engine, first)?;
+            in_halves(engine, second)
+        }
+        done => done,
+    }
 }
 
 impl Engine {
@@ -237,7 +245,10 @@ impl Engine {
             && rules == self.rules()
             && !self.flushes_members(requests)?
         {
-            return self.edit(requests, None).map(drop);
+            match self.edit(requests, None) {
+                Err(refusal) if refusal.errno == libc::E2BIG && requests.len() > 1 => {}
+                done => return done.map(drop),
+            }
         }
         let requests = deletions_last(self.tree(), requests);
         self.begin_whole(Undo::new(self, &requests)?)?;

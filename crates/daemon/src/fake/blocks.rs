@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use reserv_model::{
-    Backlog, Batch, Class, NodeId, Outcome, PacketRule, Policy, Rate, Sample, ThreadParams,
-    TuneKey, UseRule,
+    ArrivalSample, Backlog, Batch, Class, Dropper, NodeId, Outcome, PacketRules, Policy, Rate,
+    Sample, ThreadParams, TuneKey, UseRule,
 };
 use reserv_namespace::Resource;
 use reserv_plane::{
@@ -199,8 +199,16 @@ impl<P: Plane> Descriptors for Blocks<P> {
 }
 
 impl<P: Plane> Packets for Blocks<P> {
-    fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
+    fn set_packet_rules(&mut self, rules: &PacketRules) -> Result<(), PlaneError> {
         self.plane_mut().set_packet_rules(rules)
+    }
+
+    fn droppers(&self, queue: NodeId) -> Result<Vec<Dropper>, PlaneError> {
+        self.plane().droppers(queue)
+    }
+
+    fn arrivals(&self) -> Vec<ArrivalSample> {
+        self.plane().arrivals()
     }
 
     fn set_entries(&mut self, all: &[(NodeId, TuneKey, u64)]) -> Result<(), PlaneError> {

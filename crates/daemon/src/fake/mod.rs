@@ -6,8 +6,9 @@
 //! or absent), checks what it is given, and knows which processes live. A test detaches it by
 //! making `fake-detach` beside the file, with the reason in it; while `fake-detach-hold` exists,
 //! revival fails. `fake-refuse` with a number n in it lets n batches pass and refuses the next as
-//! busy. While `fake-refuse-use` exists, it cannot be told who may use a queue of the number in it
-//! or a higher one; what it was told stands in `fake-use`. While `fake-block-N` exists, whatever is
+//! busy; while `fake-deletions` exists, no batch has more of them than it says. While
+//! `fake-refuse-use` exists, it cannot be told who may use a queue of the number in it or a higher
+//! one; what it was told stands in `fake-use`. While `fake-block-N` exists, whatever is
 //! asked of the plane of resource N waits ([`Blocks`]); `fake-refuse-N` refuses its next batch, and
 //! goes. While `fake-panic` exists, a batch ends the
 //! worker; while `fake-hold` does, it waits.
@@ -310,6 +311,18 @@ impl FakePlane {
         Ok(())
     }
 
+    /// `fake-deletions`: a batch has no more of them than it says.
+    fn count_deletions(&self, batch: &Batch) -> Result<(), PlaneError> {
+        let Ok(text) = std::fs::read_to_string(self.beside("fake-deletions")) else {
+            return Ok(());
+        };
+        let most: usize = text.trim().parse().unwrap_or(0);
+        match batch.ops.iter().filter(|op| matches!(op, Op::Delete { .. })).count() {
+            count if count > most => Err(PlaneError::TooMuch(format!("{count} deletions"))),
+            _ => Ok(()),
+        }
+    }
+
     fn change<T>(
         &mut self,
         change: impl FnOnce(&mut State) -> Result<T, PlaneError>,
@@ -356,6 +369,7 @@ impl Plane for FakePlane {
 
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
         self.refuse_if_told()?;
+        self.count_deletions(batch)?;
         let mut next = self.state.clone();
         next.tags.retain(|tid, _| Path::new(&format!("/proc/{tid}")).exists());
         if next.tags.len() != self.state.tags.len() {

@@ -278,6 +278,10 @@ impl Fs {
                 let new = new(Holds::Threads, None, Share::of(Weight::BACKGROUND), &who);
                 let asked = Asked { unique: request.unique, fresh: Some(request.node) };
                 let open = Some((plain(request, &who), &mut handle));
+                // Before it is made: a refusal changes nothing.
+                if writes(request, &who) {
+                    self.core.cpu()?.admit_file(None, &who)?;
+                }
                 self.room.create(std::slice::from_ref(&who), at.id, new, (asked, open))?;
             }
         } else {
@@ -313,7 +317,7 @@ impl Fs {
     ) -> Result<(), Refusal> {
         // Of who has no right at a container nothing keeps it.
         if id != ContainerId::TOP && self.room.concerns(who, id, true) {
-            self.room.opened(handle, id)?;
+            self.room.opened(handle, id, who.uid)?;
         }
         Ok(())
     }
@@ -324,8 +328,12 @@ impl Fs {
         (handle, who): (u64, &Rightful),
         reply: &mut Reply,
     ) -> Result<(), Refusal> {
-        if writes(request, who) {
-            self.core.cpu()?.writes(handle, who)?;
+        if writes(request, who)
+            && let Err(refusal) = self.core.cpu().and_then(|mut cpu| cpu.writes(handle, who))
+        {
+            // It is not open, so nobody tells of its end.
+            self.room.closed(handle);
+            return Err(refusal);
         }
         let how =
             if matches!(request.op, Op::Opendir) { 0 } else { open::DIRECT_IO | open::NOFLUSH };

@@ -2,17 +2,18 @@
 //! Requests that are about the process of somebody else: answered by threads that may be lost
 //! ([`crate::aside`]), which first learn of him all that is asked afterwards, under the lock.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use reserv_model::Caller as Rightful;
 use reserv_namespace::{
     Command, ContainerCommand, ContainerFile, FileKind, FileType, Ino, Object, Who,
-    parse_container_write, parse_descriptor, parse_write,
+    parse_container_write, parse_descriptor, parse_listen, parse_write,
 };
 
 use super::handles::writer;
-use super::tags::Descriptor;
+use super::tags::{Descriptor, admitted, copy};
 use super::{Fs, Refusal, held, require_whole};
 use crate::aside::Turn;
 use crate::core::Core;
@@ -64,8 +65,8 @@ pub(super) struct Apart {
     wanted: Wanted,
     /// Whose facts are asked.
     concerned: Option<i32>,
-    /// Whose descriptor is to be tagged.
-    descriptor_of: Option<u32>,
+    /// Whose descriptor is to be tagged, or is to be for some clients, by which file.
+    descriptor_of: Option<(u32, FileKind)>,
 }
 
 impl Apart {
@@ -101,9 +102,12 @@ impl Apart {
 }
 
 /// The number of a file of descriptors that is written, if that is what a request does.
-fn written_descriptors(request: &Request<'_>) -> Option<u32> {
+fn written_descriptors(request: &Request<'_>) -> Option<(u32, FileKind)> {
     match (request.op, Ino(request.node).object()) {
-        (Op::Write { .. }, Some(Object::Process { pid, file: FileKind::Fds })) => Some(pid),
+        (
+            Op::Write { .. },
+            Some(Object::Process { pid, file: file @ (FileKind::Fds | FileKind::Listen) }),
+        ) => Some((pid, file)),
         _ => None,
     }
 }
@@ -112,7 +116,7 @@ fn written_descriptors(request: &Request<'_>) -> Option<u32> {
 /// they are had at once, since he waits for the answer.
 fn concerned(request: &Request<'_>) -> Option<i32> {
     let number = match (Ino(request.node).object()?, request.op) {
-        (Object::Process { pid, file: FileKind::Domain }, Op::Read { .. })
+        (Object::Process { pid, file: FileKind::Domain | FileKind::Listen }, Op::Read { .. })
         | (Object::Process { pid, .. }, Op::Write { .. }) => pid,
         // Root is asked for no right.
         (Object::Process { pid, file }, Op::Open { .. } | Op::Read { .. } | Op::Access { .. })
@@ -131,12 +135,18 @@ fn concerned(request: &Request<'_>) -> Option<i32> {
             }
             _ => return None,
         },
-        (Object::Container { file: file @ ContainerFile::Members, .. }, Op::Write { data, .. }) => {
-            match parse_container_write(file, data).ok()? {
-                ContainerCommand::Bind(Who::Process(pid)) => pid,
-                _ => return None,
+        (
+            Object::Container {
+                file: file @ (ContainerFile::Members | ContainerFile::Access), ..
+            },
+            Op::Write { data, .. },
+        ) => match parse_container_write(file, data).ok()? {
+            ContainerCommand::Bind(Who::Process(pid)) => pid,
+            ContainerCommand::Access(change, _) => {
+                change.party.process.filter(|(_, start)| *start == 0)?.0
             }
-        }
+            _ => return None,
+        },
         _ => return None,
     };
     let number = number.cast_signed();
@@ -172,8 +182,12 @@ impl Fs {
             if let Some(tid) = apart.concerned {
                 process::learn(tid);
             }
-            if let Some(pid) = apart.descriptor_of {
-                return fs.write_descriptor(&apart.request(), pid, turn);
+            match apart.descriptor_of {
+                Some((pid, FileKind::Listen)) => {
+                    return fs.write_listener(&apart.request(), pid, turn);
+                }
+                Some((pid, _)) => return fs.write_descriptor(&apart.request(), pid, turn),
+                None => {}
             }
             let Some(asker) = turn.take() else { return };
             let mut reply = Reply::default();
@@ -221,11 +235,21 @@ impl Fs {
             }
             Err(refusal) => (None, Err(refusal)),
         };
+        self.tell_written(request, data.len(), asker, done);
+    }
+
+    fn tell_written<A: Asker>(
+        &self,
+        request: &Request<'_>,
+        length: usize,
+        asker: A,
+        done: Result<(), Refusal>,
+    ) {
         match done {
             Ok(()) => {
                 let mut reply = Reply::default();
                 reply.clear();
-                reply.written(u32::try_from(data.len()).unwrap_or(0));
+                reply.written(u32::try_from(length).unwrap_or(0));
                 asker.told(Ok(&mut reply));
             }
             Err(refusal) => {
@@ -235,16 +259,37 @@ impl Fs {
         }
     }
 
-    /// Which one, after all that can be refused before it is had.
-    fn wanted_descriptor(
+    /// Has a socket of somebody's be for some clients. As with a tag, another process has the copy.
+    fn write_listener<A: Asker>(&self, request: &Request<'_>, pid: u32, turn: &Turn<A>) {
+        let Op::Write { handle, data, .. } = request.op else { return };
+        let (listening, copiers) = (self.core.listening(), &self.copiers);
+        let copied = parse_listen(data).map_err(Refusal::from).and_then(|(fd, listen)| {
+            let (process, asking) = self.own_process(request, pid, (handle, data))?;
+            let copy = copy(copiers, process.as_fd(), (pid, fd))?;
+            let admission = listening.admission()?;
+            Ok((copy, admission, asking, fd, listen))
+        });
+        let Some(asker) = turn.take() else { return };
+        let (_copy, done) = match copied {
+            Ok((mut copy, admission, asking, fd, listen)) => {
+                let done = admitted(&mut copy, admission, (pid, fd))
+                    .and_then(|socket| listening.set(&asking, socket, listen));
+                (Some(copy), done)
+            }
+            Err(refusal) => (None, Err(refusal)),
+        };
+        self.tell_written(request, data.len(), asker, done);
+    }
+
+    /// The process whose descriptors are written about, and who asks, if he may.
+    fn own_process(
         &self,
         request: &Request<'_>,
         pid: u32,
         (handle, data): (u64, &[u8]),
-    ) -> Result<Descriptor, Refusal> {
+    ) -> Result<(OwnedFd, Vec<Rightful>), Refusal> {
         require_whole(data)?;
-        let core = &self.core;
-        let opener = writer(core, request.node, handle)?;
+        let opener = writer(&self.core, request.node, handle)?;
         let asking = asking(caller(request.caller), opener.as_ref());
         // Held before it is asked whose it is: if the number was another's then,
         // nothing is had of either.
@@ -252,6 +297,18 @@ impl Fs {
         require_meant(request.caller, pid.cast_signed())?;
         asking.iter().try_for_each(|by| require_own(by, pid.cast_signed()))?;
         process::require_alive(process.as_fd(), pid.cast_signed())?;
+        Ok((process, asking))
+    }
+
+    /// Which one, after all that can be refused before it is had.
+    fn wanted_descriptor(
+        &self,
+        request: &Request<'_>,
+        pid: u32,
+        (handle, data): (u64, &[u8]),
+    ) -> Result<Descriptor, Refusal> {
+        let core = &self.core;
+        let (process, asking) = self.own_process(request, pid, (handle, data))?;
         let (fd, resource, queue) =
             parse_descriptor(data, &self.mount, |name, path| core.resolve(name, path))?;
         let wanted = Descriptor { asking, pid, process, fd, resource, queue };

@@ -45,8 +45,12 @@ pub(super) fn opened_in(
             engine.opened(handle, id, who)?;
         }
     }
-    if writes(request, who) {
-        engine.writes(handle, who)?;
+    if writes(request, who)
+        && let Err(refusal) = engine.writes(handle, who)
+    {
+        // It is not open, so nobody tells of its end.
+        engine.closed(handle);
+        return Err(refusal);
     }
     Ok(handle)
 }
@@ -91,5 +95,5 @@ pub(super) fn writer(core: &Core, ino: u64, handle: u64) -> Result<Option<Rightf
     {
         return Ok(None);
     }
-    Ok(written_in(core, ino)?.writer(handle).cloned())
+    Ok(written_in(core, ino)?.writer(handle))
 }

@@ -23,6 +23,7 @@ mod containers;
 mod directories;
 mod foreign;
 mod handles;
+mod news;
 mod permit;
 mod served;
 mod tags;
@@ -48,6 +49,7 @@ use self::texts::{Kept, Texts};
 use crate::aside::Asides;
 use crate::container::Room;
 use crate::copier::Copiers;
+use crate::core::fall::Starts;
 use crate::core::slot::{News, Slot};
 use crate::core::{Core, Trees};
 use crate::engine::Origin;
@@ -254,6 +256,8 @@ impl Fs {
                     let create =
                         Edit::Create { parent: parent.into(), name: None, kind, share: None };
                     let origin = Origin { unique: request.unique, fresh: Some(ino) };
+                    // Before it is made: a refusal changes nothing.
+                    engine.admit_file(None, &who)?;
                     engine.edit_by(&who, &[create], Some(origin))?;
                     // In one: what is not open may be collected.
                     return opened_in(&mut engine, request, &who);
@@ -295,6 +299,13 @@ impl Fs {
                     Member { pid, tid, params: m.params }
                 })
                 .collect();
+                let dropped = match file {
+                    FileKind::Dropped => engine.plane().droppers(id)?,
+                    _ => Vec::new(),
+                };
+                if file == FileKind::Dropped {
+                    Self::told(core, (from, handle), (resource, id), &dropped);
+                }
                 let kind = engine.kind();
                 let nothing = Survey::default();
                 let (tree, survey) = match file {
@@ -302,9 +313,10 @@ impl Fs {
                     _ => (engine.tree(), &nothing),
                 };
                 let capacity = tree.capacity();
+                let (members, dropped) = (&members, &dropped);
                 render_read(
                     file,
-                    &View { tree, node: id, survey, members: &members, kind, capacity },
+                    &View { tree, node: id, survey, members, dropped, kind, capacity },
                 )?
             }
             Object::Process { pid, file: file @ (FileKind::Default | FileKind::ChildDefault) } => {
@@ -313,6 +325,9 @@ impl Fs {
             }
             Object::Process { pid, file: FileKind::Fds } => {
                 descriptors(core, &self.mount, living(pid)?)?
+            }
+            Object::Process { pid, file: FileKind::Listen } => {
+                core.listening().of_process(living(pid)?)?
             }
             Object::Mount(FileKind::Status) => core.status()?.text(reader.map(|who| who.uid)),
             Object::Process { pid, file: FileKind::Domain } => {
@@ -373,6 +388,11 @@ impl Fs {
                     if change.party.process.is_some_and(|(_, start)| start == 0) {
                         require_same_numbers(request.caller)?;
                     }
+                    let before = if fall {
+                        Some(core.before_fall(&[(resource, node)], &change.party)?)
+                    } else {
+                        None
+                    };
                     let mut engine = core.engine(resource)?;
                     if fall {
                         // Whoever has lost his right would be in q0.
@@ -381,8 +401,8 @@ impl Fs {
                     }
                     engine.change_access(&asking, node, change, origin)?;
                     drop(engine);
-                    if fall {
-                        core.fall(resource, node)?;
+                    if let Some(before) = before {
+                        core.fall(resource, node, before)?;
                     }
                 }
                 Command::Tag { queue, who, params } => {
@@ -439,6 +459,10 @@ impl Fs {
 
     fn dispatch(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Refusal> {
         let core = &*self.core;
+        if let Op::Poll { handle, waits } = request.op {
+            reply.polled(Self::poll(core, request, (handle, waits))?);
+            return Ok(());
+        }
         if let Some(answer) = self.of_containers(request, reply) {
             return answer;
         }
@@ -524,6 +548,7 @@ impl Fs {
             }
             Op::Release { handle } | Op::Releasedir { handle } => {
                 lock(&self.texts).closed(handle);
+                core.polled.closed(handle);
                 self.container_closed(request.node, handle);
                 Self::closed(core, request.node, handle);
                 Ok(())
@@ -580,7 +605,7 @@ impl Fs {
                     object(core, request.node)?
                     && let Command::Access { fall: true, .. } = parse_write(file, id, data)?
                 {
-                    core.fall(resource, id)?;
+                    core.fall(resource, id, Starts::default())?;
                 }
                 reply.written(u32::try_from(data.len()).unwrap_or(0));
             }

@@ -43,7 +43,9 @@ impl Fs {
             Object::Process { pid, file: FileKind::Domain } if !wanted.1 => {
                 require_to_read(who, living(pid)?)?;
             }
-            Object::Process { pid, file: FileKind::Fds } => require_own(who, living(pid)?)?,
+            Object::Process { pid, file: FileKind::Fds | FileKind::Listen } => {
+                require_own(who, living(pid)?)?;
+            }
             Object::Process { file, .. } if !mode_allows(file, Place::Process, wanted) => {
                 return Err(never());
             }

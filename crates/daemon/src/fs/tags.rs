@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tags and default lists that are written to files.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use reserv_model::{
     Caller as Rightful, Class, ErrorKind, Kind, Name, NodeId, ResourceKind, Right, ThreadParams,
 };
 use reserv_namespace::{Resource, Who, render_defaults, render_descriptors, render_missing};
+use reserv_plane::listen::{Admission, Socket};
 use reserv_plane::{List, Target};
 
 use super::{Refusal, error};
@@ -173,6 +174,38 @@ pub(super) fn descriptors(core: &Core, mount: &str, pid: i32) -> Result<String, 
     Ok(render_descriptors(mount, &tags) + &missing)
 }
 
+/// A copy of somebody's descriptor, which another process has.
+pub(super) fn copy(
+    copiers: &Copiers,
+    process: BorrowedFd<'_>,
+    (pid, fd): (u32, u32),
+) -> Result<HeldCopy, Refusal> {
+    copiers.copy(process, fd).map_err(|e| match e.raw_os_error() {
+        Some(libc::EBADF) => {
+            error(ErrorKind::NotFound, format!("process {pid} has no descriptor {fd}"))
+        }
+        errno => Refusal::new(
+            errno.unwrap_or(libc::EIO),
+            format!("descriptor {fd} of process {pid}: {e}"),
+        ),
+    })
+}
+
+/// A copy that is a socket is among those that are chosen by their clients.
+pub(super) fn admitted(
+    copy: &mut HeldCopy,
+    admission: Admission,
+    (pid, fd): (u32, u32),
+) -> Result<Socket, Refusal> {
+    let refuse =
+        |errno, why: &str| Refusal::new(errno, format!("descriptor {fd} of process {pid}: {why}"));
+    copy.admit(admission)
+        .map_err(|e| refuse(e.raw_os_error().unwrap_or(libc::EIO), &e.to_string()))?
+        .map_err(|NotTagged { errno, text, full, .. }| {
+            refuse(if full { libc::ENOSPC } else { errno }, &text)
+        })
+}
+
 /// Somebody's descriptor, and the queue for the open file or socket behind it.
 pub(super) struct Descriptor {
     /// Who asks for it.
@@ -198,16 +231,7 @@ impl Descriptor {
 
     /// A copy of it, which another process has. May take for ever, and so may the copy's close.
     pub(super) fn copy(&self, copiers: &Copiers) -> Result<HeldCopy, Refusal> {
-        let (pid, fd) = (self.pid, self.fd);
-        copiers.copy(self.process.as_fd(), fd).map_err(|e| match e.raw_os_error() {
-            Some(libc::EBADF) => {
-                error(ErrorKind::NotFound, format!("process {pid} has no descriptor {fd}"))
-            }
-            errno => Refusal::new(
-                errno.unwrap_or(libc::EIO),
-                format!("descriptor {fd} of process {pid}: {e}"),
-            ),
-        })
+        copy(copiers, self.process.as_fd(), (self.pid, self.fd))
     }
 
     /// Has the copy tagged, with the resource's lock: who may no longer use the queue does not.

@@ -8,8 +8,8 @@
 //! body. Unknown opcodes are answered ENOSYS, which the kernel remembers and never asks again.
 
 use reserv_facts::fuse::{
-    Head, INIT_HAS_RESEND, MAJOR, NOTIFY_INVAL_ENTRY, OUT_HEADER, Words, code, init, init_words,
-    out_header,
+    Head, INIT_HAS_RESEND, MAJOR, NOTIFY_INVAL_ENTRY, NOTIFY_POLL, OUT_HEADER,
+    POLL_SCHEDULE_NOTIFY, Words, code, init, init_words, out_header,
 };
 pub use reserv_facts::fuse::{UNIQUE_RESEND, resend};
 
@@ -117,6 +117,11 @@ pub enum Op<'a> {
     Access {
         mask: u32,
     },
+    Poll {
+        handle: u64,
+        /// By what name the kernel knows who waits; `None`: nobody does.
+        waits: Option<u64>,
+    },
     Interrupt,
     /// Nodes that this file system never has: symlink, link, mknod, create. Refused with EPERM.
     Make,
@@ -222,6 +227,11 @@ fn decode_op(opcode: u32, mut body: Words<'_>) -> Option<Op<'_>> {
         code::READDIR => Op::Readdir { handle: b.u64()?, offset: b.u64()?, size: b.u32()? },
         code::RELEASEDIR => Op::Releasedir { handle: b.u64()? },
         code::ACCESS => Op::Access { mask: b.u32()? },
+        code::POLL => {
+            let (handle, name) = (b.u64()?, b.u64()?);
+            let waits = b.u32()? & POLL_SCHEDULE_NOTIFY != 0;
+            Op::Poll { handle, waits: waits.then_some(name) }
+        }
         code::INTERRUPT => Op::Interrupt,
         code::DESTROY => Op::Destroy,
         code::BATCH_FORGET => {
@@ -308,6 +318,12 @@ impl Reply {
     /// `fuse_write_out`.
     pub fn written(&mut self, size: u32) {
         self.word32(size);
+        self.word32(0);
+    }
+
+    /// `fuse_poll_out`: the events of poll(2).
+    pub fn polled(&mut self, events: u32) {
+        self.word32(events);
         self.word32(0);
     }
 
@@ -415,6 +431,14 @@ pub fn forget_name(parent: u64, name: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// The message that wakes who polls a file, by the name that he gave.
+pub fn wake(name: u64) -> Vec<u8> {
+    let mut bytes = vec![0; OUT_HEADER];
+    bytes.extend_from_slice(&name.to_ne_bytes());
+    header(&mut bytes, NOTIFY_POLL, 0);
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -445,6 +469,24 @@ mod tests {
     }
 
     #[test]
+    fn who_polls_says_whether_he_waits() {
+        let mut body = Vec::new();
+        body.extend_from_slice(&5_u64.to_ne_bytes());
+        body.extend_from_slice(&77_u64.to_ne_bytes());
+        body.extend_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
+        let op = |body: &[u8]| {
+            decode(&request(40, 2, 1, body)).map(|request| match request.op {
+                Op::Poll { handle, waits } => (handle, waits),
+                other => panic!("{other:?}"),
+            })
+        };
+        assert_eq!(op(&body), Some((5, Some(77))));
+        body[16] = 0;
+        assert_eq!(op(&body), Some((5, None)));
+        assert_eq!(op(&body[..16]), None);
+    }
+
+    #[test]
     fn inconsistent_requests_are_refused() {
         let good = request(1, 2, 1, b"share\0");
         assert_eq!(decode(&good[..good.len() - 1]), None, "shorter than it says");
@@ -470,6 +512,7 @@ mod tests {
         assert_eq!(len(&|r| r.attr(&attr, Cache::default())), 104);
         assert_eq!(len(&|r| r.open(0, 0)), 16);
         assert_eq!(len(&|r| r.written(1)), 8);
+        assert_eq!(len(&|r| r.polled(1)), 8);
         assert_eq!(len(&|r| r.statfs()), 80);
         assert_eq!(len(&|r| r.init(u64::MAX)), 64);
     }

@@ -9,8 +9,8 @@ use super::words::{read_share, read_some_access, write_share, write_some_access}
 use super::{default_share, is_default};
 use crate::{
     AccessChange, ContainerEdit, Containers, DeleteMode, Driver, Error, ErrorKind, Holds,
-    NewContainer, NodeConfig, NodePath, NodeRef, Request, ResourceConfig, Share, Tree,
-    diff_as_asked, difference_of_access, to_config,
+    NewContainer, NodeConfig, NodePath, NodeRef, Request, ResourceConfig, ResourceKind, Share,
+    Source, Tree, diff_as_asked, difference_of_access, to_config,
 };
 
 /// `[container."web/site1"]`
@@ -100,6 +100,12 @@ pub fn requests_of(
     mode: DeleteMode,
 ) -> Result<Vec<Request>, Error> {
     let mut wanted = to_config(tree, Driver::Auto);
+    // Of what it stands on its kind alone is asked: the words that nodes have.
+    wanted.on = match tree.resource() {
+        ResourceKind::Cpu => None,
+        ResourceKind::Link => Some(Source::Net(String::new())),
+        ResourceKind::Disk => Some(Source::File(String::new())),
+    };
     for (path, node) in later {
         let mut node = node.clone();
         if let Some(there) = wanted.nodes.get(path).filter(|_| node.access.is_empty()) {

@@ -9,8 +9,8 @@ use serde::{Deserialize, Deserializer, Serializer};
 
 use crate::error::quoted;
 use crate::{
-    AccessChange, Cap, Error, ErrorKind, QUOTA_DEFAULT, Right, Share, Tune, Verb, parse_cap,
-    parse_tune, show_cap, tune_text,
+    AccessChange, Cap, Error, ErrorKind, QUOTA_DEFAULT, Right, Share, Tune, Verb, parse_bytes,
+    parse_cap, parse_tune, show_bytes, show_cap, tune_text,
 };
 
 pub(super) fn write_share<S: Serializer>(share: &Share, out: S) -> Result<S::Ok, S::Error> {
@@ -20,6 +20,18 @@ pub(super) fn write_share<S: Serializer>(share: &Share, out: S) -> Result<S::Ok,
 #[expect(clippy::ref_option, reason = "serde's signature")]
 pub(super) fn write_cap<S: Serializer>(cap: &Option<Cap>, out: S) -> Result<S::Ok, S::Error> {
     out.serialize_str(&show_cap(*cap))
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+pub(super) fn write_bytes<S: Serializer>(bytes: &u32, out: S) -> Result<S::Ok, S::Error> {
+    out.collect_str(&show_bytes(*bytes))
+}
+
+pub(super) fn read_bytes<'de, D: Deserializer<'de>>(input: D) -> Result<u32, D::Error> {
+    input.deserialize_any(Text(
+        "a number of bytes: \"200kB\", \"128KiB\" or an integer",
+        parse_bytes,
+    ))
 }
 
 pub(super) fn write_tune<S: Serializer>(tune: &Tune, out: S) -> Result<S::Ok, S::Error> {

@@ -8,6 +8,7 @@ use crate::error::quoted;
 use crate::{
     Amount, ChangedAccess, DEPTH_MAX, DeleteMode, Error, ErrorKind, Kind, Name, NewKind, Node,
     NodeId, Personality, Policy, ResourceKind, Share, Tree, TuneKey, Weight, check_tune,
+    show_bytes,
 };
 
 impl Tree {
@@ -118,7 +119,8 @@ impl Tree {
             Request::SetLimit { ref node, members_max, bytes_max } => {
                 let node = self.find_queue(node, "limit")?;
                 if bytes_max > 0 && self.is_cpu() {
-                    let why = format!("{bytes_max}: a CPU queue has no limit of enqueued service");
+                    let bytes = show_bytes(bytes_max);
+                    let why = format!("{bytes}: a CPU queue has no limit of enqueued service");
                     return Err(
                         Error::new(ErrorKind::Unsupported, why).hint("leave it out, or write 0")
                     );

@@ -229,6 +229,7 @@ impl Model {
             return false;
         }
         let (state, unit) = (self.items[&item].state, self.items[&item].unit);
+        let waited = (self.items[&item].queued_at, self.items[&item].order);
         match state {
             State::Queued => self.remove(item),
             State::Service => self.settle(item, work, false, now),
@@ -241,8 +242,11 @@ impl Model {
             self.enqueue(item, false, true, now);
             self.refresh(to);
         }
-        if state == State::Service {
-            self.begin(item, unit);
+        match state {
+            // It has waited since, wherever that was.
+            State::Queued => (self.it(item).queued_at, self.it(item).order) = waited,
+            State::Service => self.begin(item, unit),
+            State::Idle => {}
         }
         self.left(from);
         true

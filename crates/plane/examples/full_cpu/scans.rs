@@ -2,17 +2,20 @@
 //! Sections of the tree's lock that go through all that there is: how long they are, interrupts
 //! being off, beside thousands of threads. `RESERV_TIMED` must stand in the environment.
 
-use std::io;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use std::{fs, io, process};
 
 use reserv_facts::tree::{DEPTH_MAX, WALKED_LEVEL, WALKED_MAX, WALKED_MOVE};
 use reserv_model::{Class, Kind, NodeId, Op, Policy, TuneKey};
 use reserv_plane::cpu::full::Tracer;
-use reserv_plane::{PlaneError, Target, Threads as _};
+use reserv_plane::{Plane as _, PlaneError, Target, Threads as _};
 
+use crate::life::{detached, eject};
 use crate::longest::{EDITS, MOST_NS, many, others_go, section, within};
 use crate::setup::{Answer, Setup, check, weight};
 
@@ -32,6 +35,8 @@ impl Busy {
         let over = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
         let (told, tids) = mpsc::channel();
+        // All begin when all are there: each would wait for a turn of those before it.
+        let mut all = Vec::new();
         for queue in queues {
             let (over, told) = (Arc::clone(&over), told.clone());
             let (tagged, go) = mpsc::channel::<()>();
@@ -49,6 +54,9 @@ impl Busy {
                 only(tid, cpu)?;
             }
             s.plane.0.tag(Target::Thread(tid), *queue)?;
+            all.push(tagged);
+        }
+        for tagged in all {
             let _ = tagged.send(());
         }
         Ok(Self { over, threads })
@@ -121,6 +129,130 @@ fn crowd(s: &mut Setup, many: usize) -> Answer {
     within(s, "which serves them in turn");
     drop(busy);
     within(s, "busy queues ended");
+    Ok(())
+}
+
+const CGROUPS: &str = "/sys/fs/cgroup";
+/// As many as have a place in q0, but for a few that the system may have.
+const GROUPS: u32 = 2000;
+
+/// Cgroups that have the controller of the CPU, and go with the test.
+struct Groups(PathBuf);
+
+impl Groups {
+    fn new() -> io::Result<Self> {
+        fs::write(format!("{CGROUPS}/cgroup.subtree_control"), "+cpu")?;
+        let top = PathBuf::from(format!("{CGROUPS}/scans"));
+        fs::create_dir(&top)?;
+        let groups = Self(top);
+        fs::write(groups.0.join("cgroup.subtree_control"), "+cpu")?;
+        Ok(groups)
+    }
+
+    fn at(&self, number: u32) -> PathBuf {
+        self.0.join(number.to_string())
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        (0..GROUPS).try_for_each(|number| match fs::remove_dir(self.at(number)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        })?;
+        fs::remove_dir(&self.0)
+    }
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        if self.0.exists()
+            && let Err(error) = self.remove()
+        {
+            println!("not ok - the cgroups go: {error}");
+        }
+    }
+}
+
+/// A process beside this one, which moves this one to a cgroup and back. Who moves itself is moved
+/// first: it would go on with the rest from a cgroup of a small weight, beside all the others, and
+/// hold up every fork.
+struct Mover {
+    process: process::Child,
+    asks: process::ChildStdin,
+    told: BufReader<process::ChildStdout>,
+}
+
+impl Mover {
+    fn new(to: &Path) -> io::Result<Self> {
+        let moves = r#"for to; do read -r _; echo "$0" >"$to/cgroup.procs" && echo moved; done"#;
+        let mut process = process::Command::new("sh")
+            .args(["-c", moves, &process::id().to_string()])
+            .args([to, Path::new(CGROUPS)])
+            .stdin(process::Stdio::piped())
+            .stdout(process::Stdio::piped())
+            .spawn()?;
+        let asks = process.stdin.take().expect("a pipe");
+        let told = BufReader::new(process.stdout.take().expect("a pipe"));
+        Ok(Self { process, asks, told })
+    }
+
+    fn goes(&mut self) -> io::Result<()> {
+        let mut said = String::new();
+        writeln!(self.asks)?;
+        self.told.read_line(&mut said)?;
+        if said == "moved\n" { Ok(()) } else { Err(io::Error::other("the process is not moved")) }
+    }
+}
+
+impl Drop for Mover {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// This thread's own nice value.
+fn nice(value: i32) {
+    // SAFETY: no pointers.
+    let answer = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, value) };
+    check(answer == 0, &format!("this thread has nice {value}"));
+}
+
+/// Cgroups come into q0, where many threads wait, get weights and limits, and go.
+fn cgroups(s: &mut Setup, many: usize) -> Answer {
+    let busy = Busy::new(s, &vec![NodeId::Q0; many], None)?;
+    // This thread is one among them: with their weight it would have a step each 8 s.
+    nice(-20);
+    thread::sleep(Duration::from_millis(100));
+    within(s, &format!("{many} busy threads in q0"));
+    let groups = Groups::new()?;
+    within(s, "the first cgroup, and q0 has a scheduler over its queue");
+    for number in 0..GROUPS {
+        fs::create_dir(groups.at(number))?;
+    }
+    let there = s.plane.0.info().cgroups;
+    check(there.as_ref().is_some_and(|c| c.mirrored > u64::from(GROUPS)), &format!("{there:?}"));
+    within(s, &format!("{GROUPS} cgroups made"));
+    for number in (0..GROUPS).step_by(20) {
+        fs::write(groups.at(number).join("cpu.weight"), "7")?;
+        fs::write(groups.at(number).join("cpu.max"), "50000 100000")?;
+    }
+    thread::sleep(Duration::from_millis(100));
+    within(s, "a hundred of them with weights and limits");
+    s.plane.0.sample()?;
+    within(s, "sampled");
+    let mut mover = Mover::new(&groups.at(0))?;
+    mover.goes()?;
+    within(s, "all those threads moved into one");
+    mover.goes()?;
+    within(s, "and back");
+    eject()?;
+    detached(&mut s.plane.0)?;
+    s.plane.0.revive()?;
+    within(s, "the scheduler came again");
+    groups.remove()?;
+    within(s, "cgroups gone");
+    drop(busy);
+    nice(0);
     Ok(())
 }
 
@@ -200,5 +332,6 @@ pub(crate) fn run() -> Answer {
     others_go()?;
     moves(&mut s)?;
     crowd(&mut s, many)?;
+    cgroups(&mut s, many)?;
     s.health("after that")
 }

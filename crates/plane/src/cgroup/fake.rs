@@ -69,6 +69,10 @@ pub(crate) struct World {
     pub(crate) fail_at: Option<usize>,
     /// From this call on nothing reaches the kernel: the daemon is dead.
     pub(crate) dead_from: Option<usize>,
+    /// Threads have an identity, as since Linux 6.9.
+    pub(crate) identities: bool,
+    /// All processes are in the middle of an exec: who asks when they were started waits for ever.
+    pub(crate) in_exec: bool,
     clock: u64,
 }
 
@@ -108,6 +112,8 @@ impl World {
             calls: 0,
             fail_at: None,
             dead_from: None,
+            identities: false,
+            in_exec: false,
             clock: 1,
         }
     }
@@ -509,6 +515,7 @@ impl World {
             }
             ("cgroup", Kind::Blkio) => format!("7:blkio:{}\n0::/\n", place(0)),
             ("stat", _) => {
+                assert!(!self.in_exec, "it waits for {tid}'s exec");
                 let zeros = "0 ".repeat(17);
                 format!("{tid} (a) b) R {} {zeros}{} 0\n", t.parent, t.started)
             }
@@ -559,6 +566,12 @@ impl Fake {
 }
 
 impl Kernel for Fake {
+    fn identity(&self, tid: i32) -> io::Result<Option<u64>> {
+        let world = self.call(false)?;
+        let thread = world.threads.get(&tid).ok_or(errno(libc::ESRCH))?;
+        Ok(world.identities.then_some(1_000_000 + thread.started))
+    }
+
     fn read(&self, path: &str) -> io::Result<String> {
         let world = self.call(false)?;
         if let Some(text) = world.files.get(path) {

@@ -26,6 +26,9 @@ pub(crate) trait Kernel: Send {
     fn append(&self, path: &str, text: &str) -> io::Result<()>;
     /// Removes a file of our own; there need not be one.
     fn remove(&self, path: &str);
+    /// Which thread has a number, as no other since the machine's start. `None`: the kernel does
+    /// not say it, or only of the first thread of a process.
+    fn identity(&self, tid: i32) -> io::Result<Option<u64>>;
     /// Lets the kernel finish something (an exit that still holds a cgroup) between two attempts.
     fn pause(&self);
 }
@@ -86,6 +89,10 @@ impl Kernel for Real {
         {
             tracing::warn!(path, %error, "not removed");
         }
+    }
+
+    fn identity(&self, tid: i32) -> io::Result<Option<u64>> {
+        crate::sys::identity(tid)
     }
 
     fn pause(&self) {

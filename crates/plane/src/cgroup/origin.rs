@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where tagged threads came from, so that leaving our tree leads back there.
 //!
-//! A thread that enters the tree from outside is recorded with its start time (tids are reused).
+//! A thread that enters the tree from outside is recorded with what tells it from others that have
+//! its number later ([`Born`]).
 //! One that was born inside has no record of its own: it goes back with its process's first thread
 //! or its nearest recorded ancestor. The records are lines appended to a file, so that they outlive
 //! the daemon.
@@ -12,18 +13,28 @@ use serde::{Deserialize, Serialize};
 
 use super::kernel::Kernel;
 use super::mounts::Version;
-use super::places::{Place, Places, gone, os};
+use super::places::{Born, Place, Places, gone, os};
 use crate::PlaneError;
 
 #[derive(Serialize, Deserialize)]
 struct Record {
     tid: i32,
-    started: u64,
+    /// One of these two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    identity: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    started: Option<u64>,
     place: Place,
 }
 
+impl Record {
+    fn born(&self) -> Option<Born> {
+        self.identity.map(Born::Identity).or(self.started.map(Born::Started))
+    }
+}
+
 pub(crate) struct Origins {
-    records: BTreeMap<i32, (u64, Place)>,
+    records: BTreeMap<i32, (Born, Place)>,
     file: String,
     /// Records that are kept without looking whether they are still of use.
     watermark: usize,
@@ -46,24 +57,22 @@ impl Origins {
             Err(e) => return Err(os(format!("read {}", origins.file))(e)),
         };
         for record in text.lines().filter_map(|line| serde_json::from_str::<Record>(line).ok()) {
-            origins.records.insert(record.tid, (record.started, record.place));
+            if let Some(born) = record.born() {
+                origins.records.insert(record.tid, (born, record.place));
+            }
         }
         origins.prune(cg)?;
         Ok(origins)
     }
 
-    /// Forgets the records of threads that have gone or left, and writes the file anew.
+    /// Forgets the records of threads that have gone or left, and writes the file anew. One whose
+    /// number another thread of ours has by now is of no use, and does no harm ([`Origins::own`]):
+    /// whether that is so is not asked of all, for the answer may have to be waited for.
     fn prune(&mut self, cg: &Places) -> Result<(), PlaneError> {
-        self.records.retain(|tid, (started, _)| {
-            cg.started(*tid).is_ok_and(|now| now == *started)
-                && cg.locate(*tid).is_ok_and(|place| cg.ours(&place))
-        });
+        self.records.retain(|tid, _| cg.locate(*tid).is_ok_and(|place| cg.ours(&place)));
         self.watermark = 2 * self.records.len() + SPARE;
-        let lines: String = self
-            .records
-            .iter()
-            .map(|(tid, (started, place))| line(*tid, *started, place))
-            .collect();
+        let lines: String =
+            self.records.iter().map(|(tid, (born, place))| line(*tid, *born, place)).collect();
         cg.kernel().store(&self.file, lines.as_bytes()).map_err(os(format!("write {}", self.file)))
     }
 
@@ -71,9 +80,9 @@ impl Origins {
     pub(crate) fn add(&mut self, cg: &Places, entering: &[(i32, Place)]) -> Result<(), PlaneError> {
         let mut lines = String::new();
         for (tid, place) in entering {
-            let Ok(started) = cg.started(*tid) else { continue };
-            lines += &line(*tid, started, place);
-            self.records.insert(*tid, (started, place.clone()));
+            let Ok(born) = cg.born(*tid) else { continue };
+            lines += &line(*tid, born, place);
+            self.records.insert(*tid, (born, place.clone()));
         }
         cg.kernel().append(&self.file, &lines).map_err(os(format!("append to {}", self.file)))?;
         if self.records.len() > self.watermark {
@@ -83,8 +92,8 @@ impl Origins {
     }
 
     fn own(&self, cg: &Places, tid: i32) -> Option<Place> {
-        let (started, place) = self.records.get(&tid)?;
-        cg.started(tid).is_ok_and(|now| now == *started).then(|| place.clone())
+        let (born, place) = self.records.get(&tid)?;
+        cg.is_the_same(tid, *born).then(|| place.clone())
     }
 
     /// Where a thread of ours came from.
@@ -226,7 +235,11 @@ impl Origins {
     }
 }
 
-fn line(tid: i32, started: u64, place: &Place) -> String {
-    let record = Record { tid, started, place: place.clone() };
+fn line(tid: i32, born: Born, place: &Place) -> String {
+    let (identity, started) = match born {
+        Born::Identity(identity) => (Some(identity), None),
+        Born::Started(started) => (None, Some(started)),
+    };
+    let record = Record { tid, identity, started, place: place.clone() };
     serde_json::to_string(&record).map_or_else(|_| String::new(), |text| text + "\n")
 }

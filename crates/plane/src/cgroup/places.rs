@@ -31,6 +31,15 @@ pub(crate) fn gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::ESRCH))
 }
 
+/// Which of the threads that have a number, one after the other, is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Born {
+    /// The kernel's number for it.
+    Identity(u64),
+    /// When it was started.
+    Started(u64),
+}
+
 /// One tree of ours.
 pub(crate) struct Places {
     pub(crate) kernel: Box<dyn Kernel>,
@@ -177,10 +186,28 @@ impl Places {
         })
     }
 
-    /// When a thread was started: with its number, that names it for the time since boot. Reading
-    /// it may wait for a process that is in the middle of an exec; nothing else that is read here
-    /// may.
-    pub(crate) fn started(&self, tid: i32) -> io::Result<u64> {
+    /// What tells the thread that has a number from all that had it before, since boot.
+    pub(crate) fn born(&self, tid: i32) -> io::Result<Born> {
+        match self.kernel.identity(tid)? {
+            Some(identity) => Ok(Born::Identity(identity)),
+            None => self.started(tid).map(Born::Started),
+        }
+    }
+
+    /// Whether it is still that one.
+    pub(crate) fn is_the_same(&self, tid: i32, born: Born) -> bool {
+        let now = match born {
+            Born::Identity(_) => self.kernel.identity(tid).ok().flatten().map(Born::Identity),
+            Born::Started(_) => self.started(tid).ok().map(Born::Started),
+        };
+        now == Some(born)
+    }
+
+    /// When a thread was started. Reading it waits for a process that is in the middle of an exec,
+    /// which may take as long as somebody likes; nothing else that is read here does. So it is
+    /// asked only where the kernel gives threads no identity (before Linux 6.9), and of who was
+    /// recorded so.
+    fn started(&self, tid: i32) -> io::Result<u64> {
         let path = format!("/proc/{tid}/stat");
         let text = self.kernel.read(&path)?;
         // tid (comm) state ppid …; the 22nd field is the start time. comm may hold blanks and

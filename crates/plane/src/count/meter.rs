@@ -3,11 +3,12 @@
 //! business.
 
 use reserv_model::{
-    NodeId, NodePath, PacketRule, Receive, ReceiveOthers, ReceiveSample, Source, UseRule,
+    ArrivalSample, Dropper, NodeId, NodePath, Op, PacketRules, Receive, ReceiveOthers,
+    ReceiveSample, Source, UseRule,
 };
 
 use super::Usage;
-use crate::receive::Set;
+use crate::receive::{self, Set};
 use crate::{Defaults, DescriptorTag, Holders, List, PlaneError, Refs};
 
 /// A node, to a meter.
@@ -21,14 +22,21 @@ pub struct Told {
     pub dying: bool,
 }
 
+const NO_ENTRANCE: &str =
+    "what comes in is not told apart here: `reserv up --net IFACE --receive` has it";
+
+/// Why an op about what comes in has no effect, where nothing tells that apart.
+pub(crate) fn lacks_entrance(op: &Op, entrance: bool) -> Option<String> {
+    let wants = receive::of(op).is_some_and(|(_, _, value)| value != 0);
+    (wants && !entrance).then(|| NO_ENTRANCE.to_owned())
+}
+
 /// Where nothing tells apart what comes in: defaults can be set, which change nothing.
 pub(super) fn no_entrance(wanted: &[Set]) -> Result<Vec<Set>, PlaneError> {
     if wanted.iter().all(|(_, _, value)| *value == 0) {
         return Ok(Vec::new());
     }
-    Err(PlaneError::Unsupported(
-        "what comes in is not told apart here: `reserv up --net IFACE --receive` has it".into(),
-    ))
+    Err(PlaneError::Unsupported(NO_ENTRANCE.into()))
 }
 
 /// A mechanism that tags descriptors and counts what is done through them.
@@ -71,9 +79,14 @@ pub trait Meter: Send {
     }
 
     /// See [`crate::Packets::set_packet_rules`].
-    fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
+    fn set_packet_rules(&mut self, rules: &PacketRules) -> Result<(), PlaneError> {
         let _ = rules;
         Ok(())
+    }
+
+    /// See [`crate::Packets::arrivals`].
+    fn arrivals(&self) -> Vec<ArrivalSample> {
+        Vec::new()
     }
 
     /// Where what comes in is told apart, if it is.
@@ -101,6 +114,12 @@ pub trait Meter: Send {
     fn received(&self, queue: NodeId) -> Option<ReceiveSample> {
         let _ = queue;
         None
+    }
+
+    /// See [`crate::Packets::droppers`].
+    fn droppers(&self, queue: NodeId) -> Result<Vec<Dropper>, PlaneError> {
+        let _ = queue;
+        Ok(Vec::new())
     }
 
     /// What no queue is asked for.

@@ -16,11 +16,14 @@ use std::io;
 use std::mem;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
-use reserv_model::{Batch, Class, Driver, NodeId, Op, Outcome, PacketRule, Policy, Source};
+use reserv_model::{
+    ArrivalSample, Batch, Class, Driver, Dropper, NodeId, Op, Outcome, PacketRules, Policy, Source,
+};
 use serde::{Deserialize, Serialize};
 
-use crate::journal::Journal;
+use crate::journal::{Compaction, Journal};
 use crate::{
     DriverInfo, Health, Member, Packets, Plane, PlaneError, Refs, Sample, Threads, Upgrade, receive,
 };
@@ -28,12 +31,10 @@ use crate::{
 use books::{Before, Entry};
 pub use books::{Books, Seen, Usage};
 pub use fake::Fake;
+pub(crate) use meter::lacks_entrance;
 pub use meter::{Meter, Told};
 pub(crate) use metered::{Metered, tags_by_meter};
 pub use tagged::Tagged;
-
-/// The file is written anew when it is this long, and four times as long as it was then.
-const COMPACT_MIN: u64 = 1 << 18;
 
 /// One record of the file.
 #[derive(Serialize, Deserialize)]
@@ -57,8 +58,8 @@ pub struct Count {
     meter: Box<dyn Meter>,
     /// What knows how much was done, where the meter does not.
     reads: Option<Reads>,
-    /// Length of the file when it was last written anew.
-    compacted: u64,
+    /// When the file is written anew.
+    compaction: Compaction,
 }
 
 fn tried(source: io::Error) -> PlaneError {
@@ -97,6 +98,16 @@ pub fn probe(source: &Source) -> Result<(), PlaneError> {
     }
 }
 
+/// Why it does not carry an op out.
+pub(crate) fn refused(op: &Op) -> Option<String> {
+    let what = match op {
+        Op::SetCap { cap: Some(_), .. } => "caps",
+        Op::SetLimit { members_max: 1.., .. } | Op::SetLimit { bytes_max: 1.., .. } => "limits",
+        _ => return None,
+    };
+    Some(format!("a counting resource schedules nothing, so it has no {what}"))
+}
+
 /// Begins with root and q0.
 pub fn start(
     run: &Path,
@@ -106,8 +117,7 @@ pub fn start(
 ) -> Result<Count, PlaneError> {
     probe(source)?;
     let (file, _) = Journal::open(&place(run, number)).map_err(tried)?;
-    let books = Books::default();
-    let mut plane = Count { source: source.clone(), file, books, meter, reads: None, compacted: 0 };
+    let mut plane = Count::over(source, file, Books::default(), meter);
     // The file first: what the meter holds is found by it.
     plane.compact()?;
     if let Err(error) = plane.begin(true) {
@@ -145,13 +155,18 @@ pub fn adopt(
             Change::Gone { ids } => ids.into_iter().for_each(|(id, usage)| books.gone(id, usage)),
         }
     }
-    let mut plane = Count { source: source.clone(), file, books, meter, reads: None, compacted: 0 };
+    let mut plane = Count::over(source, file, books, meter);
     plane.compact()?;
     plane.begin(false)?;
     Ok(Some(plane))
 }
 
 impl Count {
+    fn over(source: &Source, file: Journal, books: Books, meter: Box<dyn Meter>) -> Self {
+        let (source, compaction) = (source.clone(), Compaction::default());
+        Self { source, file, books, meter, reads: None, compaction }
+    }
+
     fn begin(&mut self, fresh: bool) -> Result<(), PlaneError> {
         let nodes: Vec<Told> = self.books.iter().map(|(id, node)| told(id, node)).collect();
         self.meter.begin(&self.source, &nodes, fresh)
@@ -194,14 +209,16 @@ impl Count {
         let whole =
             serde_json::to_vec(&Change::Whole(self.books.clone())).map_err(|e| tried(e.into()))?;
         self.file.replace(&whole).map_err(tried)?;
-        self.compacted = self.file.len();
+        self.compaction.done(self.file.len());
         Ok(())
     }
 
     fn compact_when_long(&mut self) {
-        if self.file.len() > COMPACT_MIN.max(4 * self.compacted)
+        let now = Instant::now();
+        if self.compaction.is_due(self.file.len(), now)
             && let Err(error) = self.compact()
         {
+            self.compaction.failed(now);
             tracing::error!(%error, "the counting plane's file was not written anew");
         }
     }
@@ -315,22 +332,14 @@ impl Plane for Count {
     }
 
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
-        for op in &batch.ops {
-            match op {
-                Op::SetCap { cap: Some(_), .. } => {
-                    return Err(PlaneError::Unsupported(
-                        "a counting resource schedules nothing, so it has no caps".into(),
-                    ));
-                }
-                Op::SetLimit { members_max: 1.., .. } | Op::SetLimit { bytes_max: 1.., .. } => {
-                    return Err(PlaneError::Unsupported(
-                        "a counting resource schedules nothing, so it has no limits".into(),
-                    ));
-                }
-                _ => {}
-            }
+        if let Some(why) = batch.ops.iter().find_map(refused) {
+            return Err(PlaneError::Unsupported(why));
         }
         self.enter(batch)
+    }
+
+    fn lacks(&self, op: &Op) -> Option<String> {
+        refused(op).or_else(|| lacks_entrance(op, self.meter.entrance().is_some()))
     }
 
     fn applied_seq(&self) -> Result<Option<u64>, PlaneError> {
@@ -437,8 +446,16 @@ impl Metered for Count {
 tags_by_meter!(Count);
 
 impl Packets for Count {
-    fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
+    fn set_packet_rules(&mut self, rules: &PacketRules) -> Result<(), PlaneError> {
         self.meter_mut().set_packet_rules(rules)
+    }
+
+    fn droppers(&self, queue: NodeId) -> Result<Vec<Dropper>, PlaneError> {
+        self.meter().droppers(queue)
+    }
+
+    fn arrivals(&self) -> Vec<ArrivalSample> {
+        self.meter().arrivals()
     }
 }
 

@@ -10,8 +10,8 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::PathBuf;
 
 use reserv_model::{
-    Batch, NodeId, NodePath, Op, Outcome, PacketRule, Receive, ReceiveOthers, ReceiveSample,
-    Source, UseRule,
+    ArrivalSample, Batch, Dropper, NodeId, NodePath, Op, Outcome, PacketRules, Receive,
+    ReceiveOthers, ReceiveSample, Source, UseRule,
 };
 
 use super::{Meter, Told, Usage};
@@ -64,6 +64,9 @@ fn object(source: &Source, dev: u64) -> Result<Object, PlaneError> {
 }
 
 const NOT_TOLD_APART: &str = "what comes in is not told apart now";
+
+/// A limit of a link that rules about who comes name, and that has no entrance.
+const NOT_ASKED: &str = "rules about who comes (from) hold at an entrance: reserv up --receive";
 
 /// A limit of a link whose entrance is not to be had.
 fn not_told_apart(error: &PlaneError) -> String {
@@ -410,6 +413,10 @@ impl Meter for Tagged {
         self.entrance.as_ref()?.sample(queue).ok()
     }
 
+    fn droppers(&self, queue: NodeId) -> Result<Vec<Dropper>, PlaneError> {
+        self.entrance.as_ref().map_or_else(|| Ok(Vec::new()), |entrance| entrance.droppers(queue))
+    }
+
     fn received_else(&self) -> Option<ReceiveOthers> {
         self.entrance.as_ref()?.others().ok()
     }
@@ -422,14 +429,29 @@ impl Meter for Tagged {
         self.tags().map_or(Ok(()), |tags| tags.set_use(self.number, queue, Some(rules)))
     }
 
-    fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
+    fn set_packet_rules(&mut self, rules: &PacketRules) -> Result<(), PlaneError> {
         match &self.tags {
-            Ok(tags) => tags.set_packet_rules(self.number, rules),
-            Err(_) if rules.is_empty() => Ok(()),
+            Ok(tags) => tags.set_packet_rules(self.number, &rules.packets)?,
+            Err(_) if rules.packets.is_empty() => {}
             Err(why) => {
-                Err(PlaneError::Unsupported(format!("packets cannot be told apart here: {why}")))
+                let why = format!("packets cannot be told apart here: {why}");
+                return Err(PlaneError::Unsupported(why));
             }
         }
+        self.limits.retain(|limit| limit != NOT_ASKED);
+        match &mut self.entrance {
+            Some(entrance) => entrance.set_rules(&rules.arrivals)?,
+            // The configuration may be that of a link with one.
+            None if rules.arrivals.iter().any(|rule| rule.queue.is_some()) => {
+                self.limits.push(NOT_ASKED.into());
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn arrivals(&self) -> Vec<ArrivalSample> {
+        self.entrance.as_ref().map(Entrance::arrivals).unwrap_or_default()
     }
 
     fn usage(&self, queue: NodeId) -> Result<Usage, PlaneError> {

@@ -260,6 +260,9 @@ impl Disk {
 
     /// The batch as the core reads it. What a disk cannot do is refused before anything happens.
     fn encode(&self, batch: &Batch) -> Result<RsBatch, PlaneError> {
+        if let Some(why) = batch.ops.iter().find_map(refused) {
+            return Err(PlaneError::Unsupported(why));
+        }
         let mut encoded = ops::encoded(batch)?;
         for (slot, edit) in encoded.op.iter_mut().zip(&batch.ops) {
             match *edit {
@@ -269,27 +272,6 @@ impl Disk {
                     let ns = if cap.burst_ns > 0 { cap.burst_ns } else { CAP_BURST_NS };
                     let burst = u128::from(cap.per_second()) * u128::from(ns) / 1_000_000_000;
                     slot.b = u64::try_from(burst).unwrap_or(u64::MAX).max(CAP_BURST_MIN);
-                }
-                Op::Tune {
-                    key:
-                        TuneKey::Batch
-                        | TuneKey::Anticipate
-                        | TuneKey::Cost
-                        | TuneKey::Deadline
-                        | TuneKey::Round,
-                    ..
-                } => {}
-                Op::Tune { key, .. } | Op::NodeParam { key, .. } => {
-                    let why = format!(
-                        "a disk's nodes have no {}: what is served is not cut up",
-                        key.word()
-                    );
-                    return Err(PlaneError::Unsupported(why));
-                }
-                Op::SetLimit { members_max: 1.., .. } | Op::SetLimit { bytes_max: 1.., .. } => {
-                    return Err(PlaneError::Unsupported(
-                        "a disk's queue has no limit: requests wait".into(),
-                    ));
                 }
                 // A queue with descriptors is kept (drain), or refused; requests go to q0 with the
                 // node.
@@ -351,6 +333,28 @@ fn copied(copies: &wire::Copies, why: &str) -> Option<String> {
             copies.copied, copies.moved, copies.unregistered, copies.refused
         )
     })
+}
+
+/// Why it does not carry an op out.
+pub(crate) fn refused(op: &Op) -> Option<String> {
+    match op {
+        Op::Tune {
+            key:
+                TuneKey::Batch
+                | TuneKey::Anticipate
+                | TuneKey::Cost
+                | TuneKey::Deadline
+                | TuneKey::Round,
+            ..
+        } => None,
+        Op::Tune { key, .. } | Op::NodeParam { key, .. } => {
+            Some(format!("a disk's nodes have no {}: what is served is not cut up", key.word()))
+        }
+        Op::SetLimit { members_max: 1.., .. } | Op::SetLimit { bytes_max: 1.., .. } => {
+            Some("a disk's queue has no limit: requests wait".into())
+        }
+        _ => None,
+    }
 }
 
 /// Whether it can order a queue so.
@@ -533,6 +537,10 @@ impl Plane for Disk {
         let _ = fs::remove_file(&self.link);
         let _ = fs::remove_dir(NAMES);
         self.meter.stop()
+    }
+
+    fn lacks(&self, op: &Op) -> Option<String> {
+        refused(op)
     }
 
     fn supports_class(&self, class: Class) -> bool {

@@ -5,10 +5,12 @@
 //! The programs are pinned under `RESERV_BPFFS`/receive-N and do not need us.
 
 mod abi;
+mod rules;
 #[cfg(test)]
 mod tests;
 
 use std::io;
+use std::net::Ipv6Addr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -16,9 +18,9 @@ use std::sync::LazyLock;
 use libbpf_rs::{ErrorExt as _, MapCore as _, Object, ObjectBuilder, PrintLevel};
 use reserv_facts::receive::tune;
 use reserv_facts::tag::SLOTS_OF_NODES;
-use reserv_model::{NodeId, Op, Receive, ReceiveOthers, ReceiveSample, TuneKey};
+use reserv_model::{Dropper, NodeId, Op, Receive, ReceiveOthers, ReceiveSample, TuneKey};
 
-use self::abi::{RvCall, RvNode, RvOthers, what};
+use self::abi::{RvCall, RvDropper, RvDroppers, RvNode, RvOthers, what};
 use crate::count::Told;
 use crate::libbpf::{SAID, attach_once, detach, listen, os, refused, remove_pins};
 use crate::tag::{self, Mechanism, Tags};
@@ -35,6 +37,11 @@ const SHARED: [&str; 4] = ["nodes", "socks", "stored_socks", "packet_rules"];
 /// The queues, with what they have counted and their rates.
 const QUEUES: &str = "entrances";
 const OTHERS: &str = "others";
+/// Whose packets were dropped.
+const DROPPERS: &str = "droppers";
+/// Rules about who comes, and what they let in and have counted.
+const RULES: &str = "arrivals";
+const LIMITS: &str = "limits";
 
 /// What of a queue's entrance is set to what; 0: the default.
 pub type Set = (NodeId, TuneKey, u64);
@@ -57,6 +64,11 @@ pub struct Entrance {
     program: OwnedFd,
     queues: OwnedFd,
     others: OwnedFd,
+    droppers: OwnedFd,
+    rules: OwnedFd,
+    limits: OwnedFd,
+    /// Where each rule that was told last counts.
+    counted: Vec<u32>,
 }
 
 /// Which programs these are.
@@ -123,6 +135,17 @@ fn loaded(at: Receive, tags: Option<&Tags>) -> Result<Object, PlaneError> {
             program(at)
         ))
     })
+}
+
+/// As it stands in a packet: IPv4 in its form of IPv6.
+fn dropper(RvDropper { from, count, over }: RvDropper) -> Dropper {
+    let bytes: Vec<u8> = from.iter().flat_map(|half| half.to_ne_bytes()).collect();
+    let whole = Ipv6Addr::from(<[u8; 16]>::try_from(bytes).unwrap_or_default());
+    let (address, length) = match whole.to_ipv4_mapped() {
+        Some(address) => (address.into(), 24),
+        None => (whole.into(), 64),
+    };
+    Dropper { address, length, packets: count, over }
 }
 
 /// Pins all but the mark.
@@ -212,8 +235,10 @@ impl Entrance {
         let map = |name: &str| {
             sys::open(&folder.join(name)).map_err(os(format!("open the pinned map '{name}'")))
         };
-        let (queues, others) = (map(QUEUES)?, map(OTHERS)?);
-        Ok(Self { folder, at, program, queues, others })
+        let (queues, others, droppers) = (map(QUEUES)?, map(OTHERS)?, map(DROPPERS)?);
+        let (rules, limits) = (map(RULES)?, map(LIMITS)?);
+        let counted = Vec::new();
+        Ok(Self { folder, at, program, queues, others, droppers, rules, limits, counted })
     }
 
     /// Where it is.
@@ -356,6 +381,17 @@ impl Entrance {
     pub fn sample(&self, id: NodeId) -> Result<ReceiveSample, PlaneError> {
         let RvNode { packets, bytes, full, over, .. } = self.queue(id)?;
         Ok(ReceiveSample { packets, bytes, full, over })
+    }
+
+    /// Whose packets a queue lost, the heaviest first.
+    pub fn droppers(&self, id: NodeId) -> Result<Vec<Dropper>, PlaneError> {
+        self.queue(id)?;
+        let found = sys::get_locked::<u64, RvDroppers>(&self.droppers, &id.pack())
+            .map_err(os("look up whose packets were dropped"))?;
+        let some = found.unwrap_or_default().of.into_iter().filter(|of| of.count > 0);
+        let mut all: Vec<Dropper> = some.map(dropper).collect();
+        all.sort_by_key(|of| (std::cmp::Reverse(of.packets), of.address));
+        Ok(all)
     }
 
     /// What no queue is asked for.

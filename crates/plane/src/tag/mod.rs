@@ -27,6 +27,7 @@ pub use self::fds::DescriptorTag;
 pub use self::load::Mechanism;
 use self::load::os;
 pub use self::owned::{Owned, Wanted, tell_owned};
+pub(crate) use self::packets::compared;
 use crate::{List, PlaneError, sys, uses};
 
 /// What a resource is, to the tags.

@@ -13,7 +13,7 @@ use crate::{PlaneError, sys};
 use std::os::fd::AsRawFd as _;
 
 /// An address in 16 bytes, and which of their bits are compared.
-fn compared(prefix: Prefix) -> ([u64; 2], [u64; 2]) {
+pub(crate) fn compared(prefix: Prefix) -> ([u64; 2], [u64; 2]) {
     let (address, length) = match prefix.address() {
         IpAddr::V4(four) => (four.to_ipv6_mapped(), 96 + u32::from(prefix.length())),
         IpAddr::V6(six) => (six, prefix.length().into()),

@@ -14,6 +14,7 @@
 
 mod cg;
 mod mirror;
+mod outside;
 mod plane;
 mod state;
 mod sync;
@@ -26,12 +27,14 @@ mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use reserv_model::{Batch, Class, NodeId, Outcome, Policy, Weight};
 
 use self::cg::{Cg, os};
 pub(crate) use self::mirror::refused;
 use self::mirror::{Attr, Carried, Facts, Mirror, Scope, Shape};
+use self::outside::Crowd;
 use self::state::{Leaving, State, Step};
 use self::sync::{Actual, Log};
 use crate::cgroup::kernel::{Kernel, Real};
@@ -91,6 +94,8 @@ pub struct Stock {
     steps: usize,
     /// Weight of everything beside our tree, as last looked at.
     outside: Cell<u32>,
+    /// What of it wanted the CPU, and until when that is not looked at again.
+    crowd: Cell<Option<(Crowd, Instant)>>,
     /// Counters as last read: outside time never runs backwards, a throttled node shows as such,
     /// and what a foreign hand removes is not forgotten.
     seen: RefCell<BTreeMap<NodeId, Carried>>,
@@ -187,6 +192,7 @@ impl Stock {
             inexact: Vec::new(),
             steps: 0,
             outside: Cell::new(0),
+            crowd: Cell::new(None),
             seen: RefCell::default(),
             better: None,
         }
@@ -366,32 +372,6 @@ impl Stock {
             }
         }
         Ok(())
-    }
-
-    /// Weight of everything beside our tree, and who that is, in words.
-    fn look_outside(&self) -> (u32, Vec<String>) {
-        let range = self.cg.flavour().range();
-        let mut total = range.default;
-        let mut who =
-            vec![format!("each runnable thread of the top cgroup itself counts {}", range.default)];
-        for name in self.cg.kernel().list(self.cg.top()).unwrap_or_default() {
-            if name == self.cg.name {
-                continue;
-            }
-            let dir = format!("{}/{name}", self.cg.top());
-            let read = |file: &str| {
-                self.cg.kernel().read(&format!("{dir}/{file}")).ok()?.trim().parse::<u32>().ok()
-            };
-            if read("cpu.idle") == Some(1) {
-                continue;
-            }
-            if let Some(weight) = read(self.cg.flavour().weight()) {
-                total = total.saturating_add(weight);
-                who.push(format!("{name} {weight}"));
-            }
-        }
-        self.outside.set(total);
-        (total, who)
     }
 
     fn facts(&self) -> Now<'_> {

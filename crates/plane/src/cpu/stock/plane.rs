@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The contract, and the counters.
 
-use reserv_model::{Batch, Class, NodeId, Outcome, Policy};
+use reserv_model::{Batch, Class, NodeId, Op, Outcome, Policy};
 
 use super::cg::os;
 use super::mirror::Carried;
 use super::{Stock, outcome, sync};
 use crate::cgroup::mounts::Version;
-use crate::cgroup::weights::Share;
 use crate::{
     Defaults, Descriptors, DriverInfo, Health, List, Lists, Packets, Plane, PlaneError, Sample,
     Target, Threads, Upgrade,
@@ -74,15 +73,6 @@ impl Stock {
         })
     }
 
-    /// Threads that wait or run in no queue of ours: they are q0's, whatever cgroup they are in.
-    /// The machine's count has whoever reads it in it.
-    fn runnable_outside(&self, inside: usize) -> usize {
-        let text = self.cg.kernel().read("/proc/loadavg").unwrap_or_default();
-        let running = text.split_ascii_whitespace().nth(3).and_then(|word| word.split_once('/'));
-        let all = running.and_then(|(running, _)| running.parse::<usize>().ok()).unwrap_or(1);
-        all.saturating_sub(1 + inside)
-    }
-
     fn limits(&self) -> Vec<String> {
         let mut limits: Vec<String> = [
             "policy sfq stands for the kernel's fair scheduler (EEVDF or CFS); there is no other policy",
@@ -121,37 +111,6 @@ impl Stock {
         }
         limits
     }
-
-    fn outside_words(&self) -> String {
-        let (total, who) = self.look_outside();
-        let ours = match self.written.get(&NodeId::ROOT).map(|a| a.share) {
-            Some(Share::Weight(weight)) => weight,
-            _ => 0,
-        };
-        let q0 = u64::from(self.state.mirror.q0_weight().milli());
-        let all = self.state.mirror.others_milli() + q0;
-        let crowd = u64::from(total) + 10 * u64::from(self.cg.flavour().range().default);
-        let autogroup = self.cg.kernel().read("/proc/sys/kernel/sched_autogroup_enabled");
-        let autogroup = if autogroup.is_ok_and(|t| t.trim() == "1") {
-            "; autogroup is on, so each session of the top cgroup counts as one thread"
-        } else {
-            ""
-        };
-        format!(
-            "our tree has {} {ours} against {total} outside ({}{autogroup}); while everything wants the CPU, outside \
-             gets {:.1} % of it, and with ten more such threads or sessions {:.1} %; q0's own share is {:.1} %",
-            self.cg.flavour().weight(),
-            who.join(", "),
-            percent(u64::from(total), u64::from(total) + u64::from(ours)),
-            percent(crowd, crowd + u64::from(ours)),
-            percent(q0, all),
-        )
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "for people to read")]
-fn percent(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }
 
 impl Plane for Stock {
@@ -213,13 +172,15 @@ impl Plane for Stock {
     }
 
     fn sample(&self) -> Result<Vec<Sample>, PlaneError> {
+        // Before the counters, which others read elsewhere at the same moment: this takes long.
+        self.crowd(self.runnable_outside(0));
         let nodes = self.state.mirror.nodes().map(|n| self.sample_node(n.id));
         let mut samples: Vec<Sample> = nodes.collect::<Result<_, _>>()?;
-        let inside = samples.iter().map(|sample| sample.queued as usize).sum();
-        let outside = u32::try_from(self.runnable_outside(inside)).unwrap_or(u32::MAX);
-        let q0 = samples.iter_mut().find(|sample| sample.id == NodeId::Q0.pack());
-        if let Some(q0) = q0 {
-            q0.queued = q0.queued.saturating_add(outside);
+        let inside: u32 = samples.iter().map(|sample| sample.queued).sum();
+        if let Some(q0) = samples.iter_mut().find(|sample| sample.id == NodeId::Q0.pack()) {
+            let running = self.runnable_outside(inside);
+            q0.outside = Some(self.outside(running, q0.queued));
+            q0.queued = q0.queued.saturating_add(running);
         }
         Ok(samples)
     }
@@ -260,6 +221,10 @@ impl Plane for Stock {
 
     fn stop(&mut self) -> Result<(), PlaneError> {
         self.dismantle().map_or(Ok(()), Err)
+    }
+
+    fn lacks(&self, op: &Op) -> Option<String> {
+        super::refused(op)
     }
 
     fn supports_class(&self, class: Class) -> bool {

@@ -153,6 +153,68 @@ fn q0_has_the_threads_that_want_the_cpu_elsewhere() {
 }
 
 #[test]
+fn who_wants_outside_is_weighed() {
+    for kind in KINDS {
+        let fake = machine(kind);
+        let mut plane = start(&fake);
+        apply(
+            &mut plane,
+            &[
+                &queue(2, NodeId::ROOT, 96_000)[..],
+                &[Op::Reweight { id: NodeId::Q0, weight: weight(4_000) }],
+            ]
+            .concat(),
+        )
+        .expect("valid");
+        let put = |path: &str, text: &str| {
+            fake.world().files.insert(path.to_owned(), text.to_owned());
+        };
+        let status = |tid: i32, state: &str| {
+            put(&format!("/proc/{tid}/status"), &format!("State:\t{state}\nVmSize:\t1 kB\n"));
+        };
+        let seen = |plane: &Stock| {
+            let q0 = plane.sample_one(NodeId::Q0).expect("sampled").outside.expect("weighed");
+            (q0.tree / 1024, q0.wanting, q0.all)
+        };
+        put("/proc/loadavg", "1.0 1.0 1.0 9/300 99");
+        // 4 to 96 against a thread and /svc; nobody wants: threads of the kernel have no memory.
+        assert_eq!(seen(&plane), (48, 0, 2048), "{kind:?}");
+        for tid in [10, 11, 12] {
+            status(tid, "R (running)");
+        }
+        assert_eq!(seen(&plane), (48, 3 * 1024, 4 * 1024));
+        status(12, "S (sleeping)");
+        status(21, "R (running)");
+        assert_eq!(seen(&plane), (48, 3 * 1024, 3 * 1024));
+        status(20, "R (running)");
+        assert_eq!(seen(&plane), (48, 3 * 1024, 3 * 1024), "a cgroup is one competitor");
+        put("/proc/10/sched", "x (10, #threads: 3)\npolicy    :    0\nprio      :   125\n");
+        assert_eq!(seen(&plane), (48, 335 + 2 * 1024, 335 + 2 * 1024));
+        put("/proc/10/sched", "policy : 5\nprio : 120\n");
+        assert_eq!(seen(&plane), (48, 3 + 2 * 1024, 3 + 2 * 1024));
+        put("/proc/10/sched", "policy : 1\nprio : 50\n");
+        assert_eq!(seen(&plane), (48, 2 * 1024, 2 * 1024), "real time has no weight");
+        let words = plane.info().outside.expect("said");
+        assert!(words.contains("looked at (1 of them, cgroups apart) get 4.0 %"), "{words}");
+        // Sessions.
+        put("/proc/10/sched", "");
+        put("/proc/sys/kernel/sched_autogroup_enabled", "1\n");
+        for tid in [10, 11] {
+            put(&format!("/proc/{tid}/autogroup"), "/autogroup-7 nice 0\n");
+        }
+        assert_eq!(seen(&plane), (48, 2 * 1024, 2 * 1024));
+        for tid in [10, 11] {
+            put(&format!("/proc/{tid}/autogroup"), "/autogroup-7 nice -5\n");
+        }
+        assert_eq!(seen(&plane), (48, 3121 + 1024, 3121 + 1024));
+        // Nobody is asked where nobody runs but who asks.
+        put("/proc/loadavg", "1.0 1.0 1.0 1/300 99");
+        assert_eq!(seen(&plane), (48, 0, 2048));
+        plane.stop().expect("stop");
+    }
+}
+
+#[test]
 fn caps_nest_where_the_kernel_wants_it() {
     for kind in KINDS {
         let fake = machine(kind);
@@ -217,6 +279,57 @@ fn threads_of_a_service_come_whole_and_go_home() {
         }
         plane.stop().expect("stop");
         assert_eq!(place(&fake, 30), home);
+    }
+}
+
+/// It would wait as long as whoever executes a program likes: with the tree's lock held.
+#[test]
+fn nothing_waits_for_who_is_in_the_middle_of_an_exec() {
+    for kind in KINDS {
+        let fake = machine(kind);
+        let home = place(&fake, 20);
+        fake.world().identities = true;
+        fake.world().in_exec = true;
+        let mut plane = start(&fake);
+        apply(&mut plane, &[queue(2, NodeId::ROOT, 1), queue(3, NodeId::ROOT, 1)].concat())
+            .expect("valid");
+        plane.tag(Target::Process(20), id(2, 1)).expect("tag");
+        plane.tag(Target::Thread(11), id(3, 1)).expect("tag");
+        drop(plane);
+        let mut plane = adopt(&fake);
+        plane.tag(Target::Process(20), NodeId::Q0).expect("back");
+        assert_eq!(place(&fake, 20), home);
+        // Another thread has the number by now, and has nothing of who had it before.
+        plane.tag(Target::Process(20), id(2, 1)).expect("tag");
+        let at = place(&fake, 21);
+        fake.world().threads.remove(&21);
+        fake.world().spawn(21, 21, 10, "");
+        fake.world().threads.get_mut(&21).expect("there").at = at;
+        plane.tag(Target::Thread(21), NodeId::Q0).expect("back");
+        assert_ne!(place(&fake, 21), home, "{kind:?}");
+        let flush = Op::Delete { id: id(3, 1), mode: DeleteMode::Flush };
+        apply(&mut plane, &[flush]).expect("flush");
+        assert!(place(&fake, 11).iter().all(|path| !path.contains("q3")));
+        plane.stop().expect("stop");
+    }
+}
+
+/// What is left of a worker before Linux 6.9, or of an earlier version, is read without waiting.
+#[test]
+fn start_times_that_were_recorded_still_lead_home() {
+    for kind in KINDS {
+        let fake = machine(kind);
+        let home = place(&fake, 20);
+        let mut plane = start(&fake);
+        apply(&mut plane, &queue(2, NodeId::ROOT, 1)).expect("valid");
+        plane.tag(Target::Process(20), id(2, 1)).expect("tag");
+        drop(plane);
+        fake.world().identities = true;
+        fake.world().in_exec = true;
+        let mut plane = adopt(&fake);
+        fake.world().in_exec = false;
+        plane.tag(Target::Process(20), NodeId::Q0).expect("back");
+        assert_eq!(place(&fake, 20), home);
     }
 }
 

@@ -423,6 +423,10 @@ impl Plane for Stock {
         self.count.stop()
     }
 
+    fn lacks(&self, op: &Op) -> Option<String> {
+        refused(op)
+    }
+
     fn supports_class(&self, class: Class) -> bool {
         has_class(class)
     }

@@ -16,8 +16,8 @@ use std::{fs, ptr, thread};
 use reserv_facts::net::PACKETS_MAX;
 use reserv_facts::tree::kind::QUEUE;
 use reserv_model::{
-    Backlog, Batch, Class, DeleteMode, LinkSample, NodeId, Op, Outcome, PacketRule, Policy, Rate,
-    Source,
+    ArrivalSample, Backlog, Batch, Class, DeleteMode, Dropper, LinkSample, NodeId, Op, Outcome,
+    PacketRules, Policy, Rate, Source,
 };
 
 use self::abi::{RnCall, RnIo, RnNode, RnState, RsBatch, what};
@@ -28,7 +28,7 @@ use super::former::{put_back, replaceable, write_former};
 use super::{
     entrances, index_of, link, netns, room, rtnl, set_entries, told_apart, with_entrances,
 };
-use crate::count::{Meter, Metered, Tagged, Told, tags_by_meter};
+use crate::count::{Meter, Metered, Tagged, Told, lacks_entrance, tags_by_meter};
 use crate::libbpf::os;
 use crate::ops::{self, io_error, refusal};
 use crate::sys::{self, Mapped};
@@ -294,6 +294,7 @@ impl Link {
             disk: None,
             receive: if queue { self.meter.received(id) } else { None },
             others: if id == NodeId::ROOT { self.meter.received_else() } else { None },
+            outside: None,
             link: queue.then_some(LinkSample {
                 queued_bytes: node.bytes,
                 dropped: node.dropped,
@@ -335,9 +336,7 @@ impl Link {
                     slot.b = u64::try_from(burst).unwrap_or(u64::MAX).max(CAP_BURST_MIN);
                 }
                 Op::Tune { .. } | Op::NodeParam { .. } => {
-                    return Err(PlaneError::Unsupported(
-                        "a link's nodes have no such tunables".into(),
-                    ));
+                    return Err(PlaneError::Unsupported(NO_TUNABLES.into()));
                 }
                 // A queue with sockets is kept (drain), or refused; packets go to q0 with the node.
                 Op::Delete { id, mode } => {
@@ -354,6 +353,14 @@ impl Link {
         }
         Ok(encoded)
     }
+}
+
+const NO_TUNABLES: &str = "a link's nodes have no such tunables";
+
+/// Why it does not carry an op out.
+pub(crate) fn refused(op: &Op) -> Option<String> {
+    let tunes = matches!(op, Op::Tune { .. } | Op::NodeParam { .. });
+    (tunes && receive::of(op).is_none()).then(|| NO_TUNABLES.to_owned())
 }
 
 /// Whether it can order a queue so.
@@ -558,6 +565,10 @@ impl Plane for Link {
         Ok(())
     }
 
+    fn lacks(&self, op: &Op) -> Option<String> {
+        refused(op).or_else(|| lacks_entrance(op, self.meter.entrance().is_some()))
+    }
+
     fn supports_class(&self, class: Class) -> bool {
         has_class(class)
     }
@@ -594,8 +605,16 @@ impl Metered for Link {
 tags_by_meter!(Link);
 
 impl Packets for Link {
-    fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
+    fn set_packet_rules(&mut self, rules: &PacketRules) -> Result<(), PlaneError> {
         self.meter_mut().set_packet_rules(rules)
+    }
+
+    fn droppers(&self, queue: NodeId) -> Result<Vec<Dropper>, PlaneError> {
+        self.meter().droppers(queue)
+    }
+
+    fn arrivals(&self) -> Vec<ArrivalSample> {
+        self.meter().arrivals()
     }
 
     fn set_entries(&mut self, all: &[receive::Set]) -> Result<(), PlaneError> {

@@ -13,15 +13,19 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use reserv_model::{
-    Backlog, Batch, Class, Kind, LinkSample, NodeId, Op, Outcome, PacketRule, Policy, Rate, Source,
+    ArrivalSample, Backlog, Batch, Class, Dropper, Kind, LinkSample, NodeId, Op, Outcome,
+    PacketRules, Policy, Rate, Source,
 };
 
 use self::classes::Classes;
+pub(crate) use self::shape::fits;
 use self::shape::{Shapes, shapes};
 use super::former::{put_back, replaceable, write_former};
 use super::rtnl::{self, Qdisc};
 use super::{index_of, link, room, set_entries, told_apart};
-use crate::count::{self, Books, Count, Meter, Metered, Reads, Tagged, tags_by_meter};
+use crate::count::{
+    self, Books, Count, Meter, Metered, Reads, Tagged, lacks_entrance, tags_by_meter,
+};
 use crate::libbpf::os;
 use crate::{
     DriverInfo, Health, Member, Packets, Plane, PlaneError, Refs, Sample, Threads, Upgrade, receive,
@@ -468,6 +472,10 @@ impl Plane for Htb {
         Ok(())
     }
 
+    fn lacks(&self, op: &Op) -> Option<String> {
+        refused(op).or_else(|| lacks_entrance(op, self.count.meter().entrance().is_some()))
+    }
+
     fn supports_class(&self, class: Class) -> bool {
         has_class(class)
     }
@@ -504,8 +512,16 @@ impl Metered for Htb {
 tags_by_meter!(Htb);
 
 impl Packets for Htb {
-    fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
+    fn set_packet_rules(&mut self, rules: &PacketRules) -> Result<(), PlaneError> {
         self.meter_mut().set_packet_rules(rules)
+    }
+
+    fn droppers(&self, queue: NodeId) -> Result<Vec<Dropper>, PlaneError> {
+        self.meter().droppers(queue)
+    }
+
+    fn arrivals(&self) -> Vec<ArrivalSample> {
+        self.meter().arrivals()
     }
 
     fn set_entries(&mut self, all: &[receive::Set]) -> Result<(), PlaneError> {

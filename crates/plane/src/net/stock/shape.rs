@@ -10,6 +10,8 @@
 
 use std::collections::BTreeMap;
 
+use reserv_model::{Error, ErrorKind, Node, Tree};
+
 use super::super::rtnl::attribute;
 use crate::PlaneError;
 use crate::count::Books;
@@ -129,6 +131,42 @@ pub(super) fn shapes(
     }
     set_quanta(&mut shapes, rate, longest);
     Ok(shapes)
+}
+
+/// Whether HTB can share as a tree says: [`shapes`] would be refused for the same, but knows no
+/// names.
+pub(crate) fn fits(tree: &Tree) -> Result<(), Error> {
+    let refused = |why| Err(Error::new(ErrorKind::Unsupported, why));
+    for (level, node) in tree.walk() {
+        if u32::try_from(level).unwrap_or(u32::MAX) >= LEVELS {
+            let name = tree.shown(node.id);
+            return refused(format!("{name}: HTB has {LEVELS} levels, the queues' among them"));
+        }
+        let weighed = || {
+            let children = node.children.values().filter_map(|&id| tree.get(id));
+            children.filter(|child| child.weight.milli() > 0)
+        };
+        let weight = |node: &&Node| node.weight;
+        let (Some(least), Some(most)) =
+            (weighed().min_by_key(weight), weighed().max_by_key(weight))
+        else {
+            continue;
+        };
+        let from = u64::from(most.weight.milli()).div_ceil(WEIGHT_RANGE);
+        if u64::from(least.weight.milli()) < from {
+            return refused(format!(
+                "{} with weight {} beside {} with {}: HTB shares by weights that differ by \
+                 {WEIGHT_RANGE} to 1 at most, so beside {} from {} on",
+                tree.shown(least.id),
+                least.weight,
+                tree.shown(most.id),
+                most.weight,
+                most.weight,
+                Milli(from)
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// In proportion to the rates of the queues that take part; the smallest holds the longest packet.

@@ -35,14 +35,14 @@ impl Bucket {
 
 /// See the head of this file.
 #[derive(Debug, Default)]
-pub(super) struct Quiet {
+pub(crate) struct Quiet {
     users: BTreeMap<u32, Bucket>,
     all: Option<Bucket>,
 }
 
 impl Quiet {
     /// Whether a refusal is logged: with how many before it that were not.
-    pub(super) fn says(&mut self, uid: u32, now_ms: u64) -> Option<u64> {
+    pub(crate) fn says(&mut self, uid: u32, now_ms: u64) -> Option<u64> {
         let all = self.all.get_or_insert(Bucket::full(OF_ALL, now_ms));
         all.refill(OF_ALL, now_ms);
         if self.users.len() >= USERS_MAX && !self.users.contains_key(&uid) {
