@@ -2,6 +2,7 @@
 """A product of its own on this machine: in a cgroup, a mount name space and folders that nobody
 else has, so that a reservd that runs here is not touched."""
 import ctypes
+import glob
 import os
 import signal
 import subprocess
@@ -51,6 +52,15 @@ def run(name, main, seconds, *files, network=False):
         live.MOUNT = os.environ["RESERV_MOUNT"]
         main(scratch)
         sys.exit(1)
+
+    def end(*_):
+        """Who is told to end takes all with him that runs there."""
+        with open(f"{group}/cgroup.kill", "w", encoding="ascii") as kill:
+            kill.write("1")
+        for top in glob.glob(f"/sys/fs/cgroup/*/reserv-{name}-{child}"):
+            subprocess.run(["find", top, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";"], check=False)
+
+    signal.signal(signal.SIGTERM, end)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     for _ in range(600):
         try:

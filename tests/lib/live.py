@@ -67,7 +67,7 @@ BUILT = os.path.join(ROOT, "target", "release")
 HELPERS = {name: () for name in ("agent", "binder", "cpucheck", "diskload", "holder", "leaks", "linkcheck", "netload", "pairs", "paper", "preempted", "pressure", "rxload",
                                  "refused", "several", "storm", "swapload", "tagcost", "uring", "wakeup", "workload")}
 HELPERS["client"] = HELPERS["pager"] = HELPERS["pooler"] = HELPERS["activities"] = ("-L", BUILT, "-lreserv", "-lpthread")
-HELPERS["refuse"] = ("-shared", "-fPIC")
+HELPERS["refuse"] = HELPERS["binds"] = ("-shared", "-fPIC")
 HELPERS["numbers"] = ("-D_GNU_SOURCE", "-static")
 SOURCES = {"numbers": "demo/cgi.c", "activities": "experiments/activities.c"}
 

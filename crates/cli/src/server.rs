@@ -40,6 +40,9 @@ struct Said {
     on: Vec<String>,
     /// Containers that are named, each with the first place; as they are written.
     shares: BTreeMap<String, String>,
+    /// Containers that PHP-FPM or another program is told of with each request, likewise. They need
+    /// no module here.
+    passed: BTreeMap<String, String>,
     /// Values that are known only when the server runs, each with the first place.
     later: BTreeMap<String, String>,
     /// Containers in which all others must be, where the configuration names such.
@@ -55,13 +58,38 @@ struct Said {
 impl Said {
     /// A value that names a container, or is known later if it holds one of these signs.
     fn share(&mut self, value: &str, signs: &[char], place: &str) {
-        if value.is_empty() {
-            return;
+        note(&mut self.shares, &mut self.later, value, signs, place);
+    }
+
+    /// The same of a request's parameter or variable, which may be another one than the container.
+    fn pass(&mut self, name: &str, value: &str, signs: &[char], place: &str) {
+        if name == PASSED {
+            note(&mut self.passed, &mut self.later, value, signs, place);
         }
-        let one = if value.contains(signs) { &mut self.later } else { &mut self.shares };
+    }
+
+    /// Whether containers are named for another program alone, and for no module.
+    fn only_passes(&self) -> bool {
+        let own = self.module.is_some() || !self.on.is_empty() || !self.shares.is_empty();
+        !own && !self.passed.is_empty()
+    }
+}
+
+fn note(
+    known: &mut BTreeMap<String, String>,
+    later: &mut BTreeMap<String, String>,
+    value: &str,
+    signs: &[char],
+    place: &str,
+) {
+    if !value.is_empty() {
+        let one = if value.contains(signs) { later } else { known };
         one.entry(value.to_owned()).or_insert_with(|| place.to_owned());
     }
 }
+
+/// The parameter of FastCGI by which PHP-FPM is told of a container (servers/php/reserv.c).
+const PASSED: &str = "RESERV_CONTAINER";
 
 /// What is different from server to server.
 struct Kind {
@@ -189,20 +217,11 @@ fn checks(
     let accepted = format!("{} accepts it", kind.name);
     let mut all = vec![check("config", Verdict::Ok, accepted, None)];
     all.extend(said.wrong.iter().map(|why| check("config", Verdict::Missing, why, None)));
-    all.push(match &said.module {
-        Some(place) => check("module", Verdict::Ok, format!("loaded by {place}"), None),
-        None => {
-            check("module", Verdict::Missing, "not loaded", Some(&format!("add: {}", kind.load)))
-        }
-    });
-    all.push(if said.on.is_empty() {
-        let means = format!("no request is served in a container; add: {}", kind.engine);
-        check("engine", Verdict::Missing, "off everywhere", Some(&means))
+    if said.only_passes() {
+        let means = "containers are passed to another program; the server's own work is in none";
+        all.push(check("module", Verdict::Note, "not loaded", Some(means)));
     } else {
-        check("engine", Verdict::Ok, format!("on at {}", said.on.join(", ")), None)
-    });
-    if said.shares.is_empty() && said.later.is_empty() {
-        all.push(check("container", Verdict::Missing, "none is named", None));
+        all.extend(switches(kind, said));
     }
     all.push(found.check(kind));
     match reserv {
@@ -223,6 +242,9 @@ fn checks(
                 outside(files, said, value, at)
                     .unwrap_or_else(|| one(files, value, at, false, worker))
             }));
+            // Whose user must have the right is said by `doctor php`.
+            let passed = said.passed.iter().filter(|(value, _)| !said.shares.contains_key(*value));
+            all.extend(passed.map(|(value, at)| one(files, value, at, false, None)));
         }
         Err(why) => all.push(why.clone()),
     }
@@ -235,6 +257,26 @@ fn checks(
             .iter()
             .map(|(name, found, means)| check(name, Verdict::Note, found, Some(means))),
     );
+    all
+}
+
+/// What a server needs to serve requests in containers by itself.
+fn switches(kind: &Kind, said: &Said) -> Vec<Check> {
+    let missing = |name, found: &str, means: &str| check(name, Verdict::Missing, found, Some(means));
+    let on = |name, how: String| check(name, Verdict::Ok, how, None);
+    let mut all = vec![match &said.module {
+        Some(place) => on("module", format!("loaded by {place}")),
+        None => missing("module", "not loaded", &format!("add: {}", kind.load)),
+    }];
+    all.push(if said.on.is_empty() {
+        let means = format!("no request is served in a container; add: {}", kind.engine);
+        missing("engine", "off everywhere", &means)
+    } else {
+        on("engine", format!("on at {}", said.on.join(", ")))
+    });
+    if said.shares.is_empty() && said.later.is_empty() {
+        all.push(check("container", Verdict::Missing, "none is named", None));
+    }
     all
 }
 
@@ -462,6 +504,31 @@ mod tests {
         let all = found(&said, &Running::default(), &files);
         let outside = "container: container/webs (c:4) is in none of those that may be named";
         assert!(all.contains(&missing(outside)), "{all:?}");
+    }
+
+    #[test]
+    fn who_only_passes_containers_on_needs_no_module() {
+        let files = Fake::new();
+        for (path, sched) in
+            [("container", true), ("container/web", true), ("container/web/a", false)]
+        {
+            files.node(path, sched);
+        }
+        let mut said = Said::default();
+        said.pass("RESERV_CONTAINER", "web/a", &['$'], "c:1");
+        said.pass("SCRIPT_NAME", "web/none", &['$'], "c:2");
+        let nobody = Running::default();
+        let all = found(&said, &nobody, &files);
+        assert!(all.iter().all(|(verdict, _)| *verdict != Verdict::Missing), "{all:?}");
+        assert!(all.contains(&(Verdict::Ok, "container: container/web/a (c:1)".to_owned())));
+        said.pass("RESERV_CONTAINER", "web/b", &['$'], "c:3");
+        said.pass("RESERV_CONTAINER", "$reserv_share", &['$'], "c:4");
+        let all = found(&said, &nobody, &files);
+        assert!(all.contains(&missing("container: there is no container/web/b (c:3)")), "{all:?}");
+        assert!(all.contains(&(Verdict::Note, "container: $reserv_share (c:4)".to_owned())));
+        // Its own requests are to be in containers as well.
+        said.on.push("c:5".to_owned());
+        assert!(found(&said, &nobody, &files).contains(&missing("module: not loaded")));
     }
 
     #[test]

@@ -141,6 +141,9 @@ fn environment(text: &str) -> Vec<&str> {
         .collect()
 }
 
+/// What looks like one and is none: the parameter of a request to PHP-FPM.
+const PARAMETER: &str = "RESERV_CONTAINER";
+
 /// Our variables, as they are named in code: `"RESERV_…"`.
 fn variables(text: &str) -> Vec<&str> {
     let words = text.split('"').skip(1).step_by(2);
@@ -148,7 +151,7 @@ fn variables(text: &str) -> Vec<&str> {
         word.strip_prefix("RESERV_")
             .is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_uppercase() || b == b'_'))
     };
-    words.filter(named).collect()
+    words.filter(|word| *word != PARAMETER).filter(named).collect()
 }
 
 #[test]
@@ -175,6 +178,7 @@ fn the_environment_is_read_in_one_place_of_each_program() {
     assert_eq!(read, 6);
     assert_eq!(environment("let x = std::env::var(NAME);").len(), 1);
     assert_eq!(environment("command.env(\"RESERV_RUN\", run);").len(), 1);
+    assert_eq!(environment("const PASSED: &str = \"RESERV_CONTAINER\";").len(), 0);
     assert_eq!(
         environment("// env::var is read elsewhere\nlet x = \"RESERV_RUN is where\";").len(),
         0

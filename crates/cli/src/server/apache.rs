@@ -96,6 +96,9 @@ fn read_file(file: &str, text: &str, said: &mut Said) {
             ("reservshare", [value]) | ("reservclient", [_, value]) => {
                 said.share(value, SIGNS, &place);
             }
+            ("setenv", [name, value]) | ("proxyfcgisetenvif", [_, name, value]) => {
+                said.pass(name, value, SIGNS, &place);
+            }
             _ => {}
         }
     }
@@ -115,7 +118,9 @@ mod tests {
                     <VirtualHost *:80>\n  ReservShare \"web/a b\"\n\
                     ReservClient 192.0.2.0/24 \\\n   web/partners\n\
                     ReservShare web/${SITE}\nReservErrorCode 503\n\
-                    <Location /x>\nReservEngine Off\n</Location></VirtualHost>\n";
+                    <Location /x>\nReservEngine Off\n</Location></VirtualHost>\n\
+                    ProxyFCGISetEnvIf \"true\" RESERV_CONTAINER \"web/p\"\n\
+                    SetEnv OTHER web/none\n";
         let mut said = Said::default();
         read_file("f", text, &mut said);
         assert_eq!(said.module.as_deref(), Some("f:1"));
@@ -124,6 +129,7 @@ mod tests {
             of.iter().map(|(value, place)| ((*value).to_owned(), (*place).to_owned())).collect()
         };
         assert_eq!(said.shares, pairs(&[("web/a b", "f:5"), ("web/partners", "f:6")]));
+        assert_eq!(said.passed, pairs(&[("web/p", "f:13")]));
         assert_eq!(said.later, pairs(&[("web/${SITE}", "f:8")]));
     }
 

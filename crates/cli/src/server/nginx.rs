@@ -155,6 +155,9 @@ fn directive(
             said.module = Some(place.to_owned());
         }
         ["reserv", "on"] => said.on.push(place.to_owned()),
+        ["fastcgi_param", name, value] | ["fastcgi_param", name, value, _] => {
+            said.pass(name, value, &['$'], place);
+        }
         ["reserv_share", value] => wanted.push((value.to_owned(), place.to_owned())),
         _ => {}
     }
@@ -178,6 +181,7 @@ server {
         reserv_share $by_host;
     }
     location /a { reserv_share "web/a b"; reserv_status 503; }
+    location ~ \.php$ { fastcgi_param SCRIPT_NAME x; fastcgi_param RESERV_CONTAINER web/p; }
     location /b {
         reserv_share ${other}/x;
         return 200 "reserv_share not/this; #";
@@ -200,12 +204,13 @@ server {
             said.shares,
             pairs(&[("web/guests", main), ("web/shop", main), ("web/a b", site)])
         );
-        assert_eq!(said.later, pairs(&[("web/$x", main), ("${other}/x", "/etc/nginx/sites/a:7")]));
+        assert_eq!(said.passed, pairs(&[("web/p", "/etc/nginx/sites/a:6")]));
+        assert_eq!(said.later, pairs(&[("web/$x", main), ("${other}/x", "/etc/nginx/sites/a:8")]));
     }
 
     #[test]
     fn a_configuration_without_reserv_says_nothing() {
-        let text = TEXT.replace("reserv", "other");
+        let text = TEXT.replace("reserv", "other").replace("RESERV", "OTHER");
         assert_eq!(said(&text), Said::default());
         assert_eq!(said(""), Said::default());
         assert_eq!(said("# configuration file x:\n\"open"), Said::default());
