@@ -24,7 +24,13 @@ trap clean EXIT
 
 contains "up with the $driver driver" "$("$RESERV" up --driver "$driver" 2>&1)" "Reserv is up"
 [ "$tap_failed" = 0 ] || tap_end
-contains "status names it" "$("$RESERV" status)" "cpu.driver $driver"
+# A resource that is busy for a moment tells what it told last, and nothing before it has told once.
+for _ in $(seq 300); do
+    said=$("$RESERV" status)
+    grep -q '\.state late$' <<<"$said" || break
+    sleep 0.1
+done
+contains "status names it" "$said" "cpu.driver $driver"
 if [ "$driver" = stock ]; then
     refuse "what it cannot do is refused" "$RESERV" mk rr --class rr 2>/dev/null
     contains "… with a reason" "$("$RESERV" mk rr --class rr 2>&1)" "the stock driver has no class rr"

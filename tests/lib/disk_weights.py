@@ -112,7 +112,7 @@ def refusals(live, name, disk, scratch):
 
 def run(live, name, disk, scratch, controller, seconds, by=BOUND):
     """`live` has this disk by BFQ, under this name."""
-    said = live.reserv("disk", "status").stdout
+    said = live.status_text("disk")
     check(f"{name}: running, bfq on /dev/{disk}, one request at a time" in said and "inexact" in said, "disk status names the mechanism and says that it is inexact", said.strip())
     state = live.status()["resources"][name]
     check(state["driver"] == "stock" and state["limits"][0].startswith("inexact"), "so does status")

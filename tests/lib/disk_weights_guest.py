@@ -45,7 +45,7 @@ def run():
         put(f"{TOP}/io.cost.qos", f"{number} enable=1 ctrl=user rpct=0 wpct=0 min=100 max=100")
         before = qos(number)
         live.reserv("disk", "attach", f"/dev/{disk}", "--driver", "stock")
-        said = live.reserv("disk", "status").stdout
+        said = live.status_text("disk")
         check("running, iocost on" in said and "io.weight" in said and elevator(disk) == "none", "where iocost is on it is iocost", said.strip())
         readers = Readers(f"/dev/{disk}", SCRATCH)
         first, second = readers.pids()

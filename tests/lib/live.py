@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -26,6 +27,8 @@ MOUNT = os.environ.get("RESERV_MOUNT", "/reserv")
 AGE = 0.025
 # How often a state that is waited for is looked at, at least.
 LOOKS_MIN = 100
+# As `status` has it (its JSON too), and `disk status`.
+LATE = re.compile(r'\.state late$|"state": *"late"|^\S+: late, ', re.M)
 
 made = failed = 0
 
@@ -142,6 +145,18 @@ if os.environ.get("RESERV_TEST_REFUSE"):  # so that any test can be run as on a 
     refuse(os.environ["RESERV_TEST_REFUSE"])
 
 
+def not_late(ask):
+    """What `ask` tells of the status when no resource is late: one that is busy for a moment tells
+    what it told last, and nothing if it has told nothing yet. One that stays late is told so."""
+    end, looks = time.monotonic() + 30, 0
+    while True:
+        said = ask()
+        looks += 1
+        if not LATE.search(said) or (time.monotonic() > end and looks > LOOKS_MIN // 5):
+            return said
+        time.sleep(0.1)
+
+
 class Live:
     """A running reservd, with the load that the test put on it."""
 
@@ -212,7 +227,11 @@ class Live:
         return int(self.stat(path)["service_ns"])
 
     def status(self):
-        return json.loads(self.reserv("status", "--json").stdout)
+        return json.loads(not_late(lambda: self.reserv("status", "--json").stdout))
+
+    def status_text(self, *words):
+        """The same for people; `disk`: of disks."""
+        return not_late(lambda: self.reserv(*words, "status").stdout)
 
     def members(self, path):
         with open(os.path.join(MOUNT, "cpu", path, "members"), encoding="utf-8") as file:

@@ -121,7 +121,7 @@ def whose(live, send):
 def syns(live, send):
     """A listener whose queue of connections is full: who asks for one is named."""
     listener = server("a", PORT, socket.SOCK_STREAM)
-    send("connect", "10.79.0.1", PORT, 40)
+    send("connect", "10.79.0.1", PORT, 40, 3)
     live.wait("SYNs are dropped", lambda: lost() > 0)
     check(set(dropped()) == {prefix_of("10.79.0.2")},
           "a SYN that is dropped names who sent it", dropped())

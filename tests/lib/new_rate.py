@@ -133,7 +133,7 @@ def run(live, dev, peer, beyond, count, measured, dead, by, least=0.99):
         file.write(text.replace(f"{dev}@24mbit", f"{dev}@16mbit"))
     live.reserv("up", "--driver", "stock", "--net", dev)
     check(says("16mbit")[0] and 'rate = "16mbit"' in live.reserv("save").stdout, "after a death in the middle it is the new one", says("16mbit"))
-    check("adopted" in live.reserv("status").stdout, "of the tree that ran on")
+    check("adopted" in live.status_text(), "of the tree that ran on")
     runs_at(16e6, "and the kernel's")
 
     got = receiver.communicate(timeout=120)[0].strip()

@@ -25,7 +25,7 @@ MAC, PEER_MAC = "02:00:00:00:79:01", "02:00:00:00:79:02"
 SOL, SET = 0x5253, 5
 # What sends: a line is told, a line answers.
 AGENT = """
-import socket, sys, time
+import select, socket, sys, time
 for line in sys.stdin:
     what, *words = line.split()
     if what == 'udp':
@@ -43,6 +43,8 @@ for line in sys.stdin:
             s = socket.socket()
             s.setblocking(False)
             s.connect_ex((words[0], int(words[1])))
+            # Those for whom there is room are made before the others ask.
+            if i < int(words[3]): select.select([], [s], [], 20)
             socks.append(s)
         time.sleep(0.2)
         del socks
@@ -377,7 +379,7 @@ def full(live, send):
     a.close()
     listener = server("d", 5004, socket.SOCK_STREAM)
     before = counts("d")
-    send("connect", HERE, 5004, 40)
+    send("connect", HERE, 5004, 40, 3)
     live.wait("a listener that does not accept: connections are refused at the entrance", lambda: counts("d")[1] - before[1] > 0)
     check(len([c for c in iter(lambda: accepted(listener), None)]) == 3, "it has those that it has room for (listen(2): three)")
     listener.close()

@@ -6,7 +6,7 @@ import glob
 import os
 import subprocess
 
-from live import RESERV, ROOT, check, refuse
+from live import RESERV, ROOT, check, not_late, refuse
 from putby import PARKED, set_aside
 
 CHCPURES = "threads cannot change their queue or their parameters by fcntl"
@@ -52,7 +52,7 @@ def row(words, up, driver, says, unload=True):
     refuse(words)
     out = reserv("up", *up)
     refuse("")
-    status = reserv("status").stdout
+    status = not_late(lambda: reserv("status").stdout)
     what = f"{words or 'nothing'} refused"
     good = not out.returncode and says in status and f"{driver}" in status
     check(good, f"{what}: up by {driver}, and why is said", "" if good else (out.stderr[-300:], status))

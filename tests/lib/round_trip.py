@@ -7,7 +7,7 @@ import re
 import subprocess
 import tomllib
 
-from live import RESERV, check
+from live import RESERV, check, not_late
 from round_trip_refused import REFUSED
 from shell import sh
 
@@ -67,7 +67,8 @@ def on_this_machine(driver, rows, block=""):
     rows = [(what, placed(text), [placed(word) for word in told]) for what, text, told in rows]
     try:
         round_trip(reserv, scratch, f"link:{link}@100mbit/{driver}", rows)
-        good = reserv("up")[0] == 0 and f"cpu.driver {driver}" in reserv("status")[1]
+        good = reserv("up")[0] == 0
+        good = good and f"cpu.driver {driver}" in not_late(lambda: reserv("status")[1])
         check(good, f"by the driver that was asked for: {driver}")
         reserv("down")
     finally:
