@@ -7,7 +7,8 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::Path;
 use std::process::Child;
-use std::time::Instant;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
 use reserv_control::{Changes, Command, Mode, Saved, Stopped, Up as Wish};
@@ -454,6 +455,22 @@ fn partly(missing: &BTreeMap<Name, String>) -> Error {
         .hint("'reserv status' says which driver is waited for")
 }
 
+/// So long a CPU that has not told yet what it is may take: it comes up, or its worker has just died.
+const TOLD_MAX: Duration = Duration::from_secs(10);
+
+/// What the CPU says of itself.
+fn cpu(control: &mut Control) -> Result<Value, Error> {
+    let end = Instant::now() + TOLD_MAX;
+    loop {
+        let mut status = control.ask::<Value>(&Command::Status {})?;
+        let cpu = status.pointer_mut("/resources/cpu").map(Value::take).unwrap_or_default();
+        if cpu["driver"] != "unknown" || Instant::now() > end {
+            return Ok(cpu);
+        }
+        sleep(LOOK);
+    }
+}
+
 /// A running daemon keeps its driver: saying so is better than pretending.
 fn check_driver(control: &mut Control, wanted: Driver) -> Result<(), Error> {
     let wanted = match wanted {
@@ -461,20 +478,19 @@ fn check_driver(control: &mut Control, wanted: Driver) -> Result<(), Error> {
         Driver::Full => "full",
         Driver::Stock => "stock",
     };
-    let status = control.ask::<Value>(&Command::Status {})?;
-    let runs = status.pointer("/resources/cpu/driver").and_then(Value::as_str);
-    if runs == Some(wanted) {
+    let cpu = cpu(control)?;
+    let runs = cpu["driver"].as_str().unwrap_or("unknown");
+    if runs == wanted {
         return Ok(());
     }
-    Err(Error::refused(format!("Reserv runs with the {} driver", runs.unwrap_or("unknown")))
+    Err(Error::refused(format!("Reserv runs with the {runs} driver"))
         .hint("the driver is chosen at the start: reserv save tree.toml; reserv down; reserv up --driver … --config tree.toml"))
 }
 
 /// The same for the mirror of cgroups.
 fn check_ignores(control: &mut Control) -> Result<(), Error> {
-    let status = control.ask::<Value>(&Command::Status {})?;
-    let cgroups = status.pointer("/resources/cpu/cgroups").filter(|value| !value.is_null());
-    if cgroups.is_none_or(|cgroups| cgroups.get("ignored") == Some(&Value::Bool(true))) {
+    let cgroups = &cpu(control)?["cgroups"];
+    if cgroups.is_null() || cgroups["ignored"] == true {
         return Ok(());
     }
     Err(Error::refused("Reserv runs, and mirrors the cgroups inside q0")
@@ -565,7 +581,7 @@ fn down_with(mut control: Control) -> Result<(), Error> {
         match Flock::lock(file, FlockArg::LockSharedNonblock) {
             Ok(_) => return Ok(()),
             Err((_, nix::errno::Errno::EWOULDBLOCK)) if start.elapsed() < STOP_MAX => {
-                std::thread::sleep(LOOK);
+                sleep(LOOK);
             }
             Err((_, errno)) => {
                 return Err(Error::refused(format!(
