@@ -227,6 +227,11 @@ enum Copied {
 }
 
 impl Copied {
+    /// Whether the data of this request cannot be had to be written.
+    fn lacks(self, wants: Wants) -> bool {
+        self == Self::NoneToWrite && wants.op == Op::Write && wants.len > 0
+    }
+
     fn device(self) -> io::Result<File> {
         let path = match self {
             Self::Well => "/dev/zero",
@@ -321,8 +326,7 @@ impl Play {
         let Some(given) = self.given.remove(&slot) else {
             panic!("slot {slot} is answered {result}, and the kernel has it")
         };
-        let without_data =
-            given.wants.op == Op::Write && !given.registered && self.copied == Copied::NoneToWrite;
+        let without_data = !given.registered && self.copied.lacks(given.wants);
         match given.due {
             Due::Answer(wanted) => assert_eq!(result, wanted, "slot {slot}: {given:?}"),
             Due::Turn if without_data => assert_eq!(result, -EIO, "slot {slot}: {given:?}"),
@@ -431,9 +435,8 @@ impl Play {
             // Once more, with memory of ours.
             Some(EIO | EINVAL) if given.registered => {
                 given.registered = false;
-                let none = given.wants.op == Op::Write && copied == Copied::NoneToWrite;
                 let errno = failed.unwrap_or(EIO);
-                if none { Due::Answer(-errno) } else { Due::Again(0) }
+                if copied.lacks(given.wants) { Due::Answer(-errno) } else { Due::Again(0) }
             }
             Some(errno) => Due::Answer(-errno),
             None if !given.moves() => Due::Answer(0),
