@@ -16,6 +16,8 @@
 //! A server takes milliseconds to make, so one plays for many inputs, each of which leaves it as it
 //! was, but for counters and virtual time; else the next input has another one.
 
+#![expect(clippy::cast_possible_truncation, reason = "bytes of an input, and what was compared")]
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -366,7 +368,10 @@ impl Play {
             Data::At(at) => {
                 assert!(!given.registered, "{io:?} of slot {slot} is registered");
                 let base = at as usize - done as usize;
-                assert!(base % 4096 == 0 && u64::from(wants.len) <= PART, "{io:?} in its buffer");
+                assert!(
+                    base.is_multiple_of(4096) && u64::from(wants.len) <= PART,
+                    "{io:?} in its buffer"
+                );
                 Some(base)
             }
         };
@@ -421,7 +426,7 @@ impl Play {
             match given.wants.op {
                 Op::Read => data.fill(0x5a),
                 _ => {
-                    assert!(data.iter().all(|byte| *byte == 0), "what is written is the request's")
+                    assert!(data.iter().all(|byte| *byte == 0), "what is written is the request's");
                 }
             }
         }
