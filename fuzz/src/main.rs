@@ -8,6 +8,8 @@
 mod disk;
 #[allow(dead_code, reason = "each program has one target of these")]
 mod targets;
+#[allow(dead_code, reason = "as above")]
+mod ublk;
 
 unsafe extern "C" {
     fn reserv_fuzz_packets(data: *const u8, size: usize);
@@ -66,6 +68,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         "requests" => targets::requests,
         "journal" => targets::journal,
         "disk" => disk::disk,
+        "ublk" => ublk::ublk,
         "packets" => packets,
         "receive" => receive,
         "hello" => hello,

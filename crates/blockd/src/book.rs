@@ -90,6 +90,13 @@ pub struct Book {
 // SAFETY: the mapping belongs to the process, not to a thread.
 unsafe impl Send for Book {}
 
+impl Drop for Book {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this size, and nobody keeps a pointer into it.
+        unsafe { libc::munmap(self.at.as_ptr().cast(), size_of::<Pages>()) };
+    }
+}
+
 /// Text in a fixed field.
 pub fn text(field: &[u8]) -> String {
     let end = field.iter().position(|&b| b == 0).unwrap_or(field.len());
@@ -178,7 +185,7 @@ impl Book {
     }
 
     fn pages(&self) -> &Pages {
-        // SAFETY: mapped for ever, and written by nobody else.
+        // SAFETY: mapped until this is dropped, and written by nobody else.
         unsafe { self.at.as_ref() }
     }
 

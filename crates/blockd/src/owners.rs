@@ -101,7 +101,9 @@ impl Owners {
     /// The slots of one resource, from slot `first` of the pinned array on.
     pub fn open(path: &str, first: u64) -> io::Result<Self> {
         let fd = bpf_obj_get(path)?;
-        let (bytes, offset) = (SLOTS * size_of::<Slot>(), first * size_of::<Slot>() as u64);
+        let bytes = SLOTS * size_of::<Slot>();
+        let offset = first.checked_mul(size_of::<Slot>() as u64);
+        let offset = offset.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
         // SAFETY: a new mapping; the kernel refuses what is outside of the array.
         let at = unsafe {
             libc::mmap(
@@ -118,6 +120,32 @@ impl Owners {
         }
         let at = NonNull::new(at.cast()).ok_or_else(|| io::Error::other("mapped at 0"))?;
         Ok(Self { at, claims: vec![Claim::default(); LOOP_SLOTS] })
+    }
+
+    /// A table that is nobody's: for `fuzz/`.
+    #[doc(hidden)]
+    pub fn blank() -> io::Result<Self> {
+        let (all, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let bytes = SLOTS * size_of::<Slot>();
+        // SAFETY: a new mapping of zeros, which are slots.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, all, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let at = NonNull::new(at.cast()).ok_or_else(|| io::Error::other("mapped at 0"))?;
+        Ok(Self { at, claims: vec![Claim::default(); LOOP_SLOTS] })
+    }
+
+    /// The owner of a slot's request, of a blank table.
+    ///
+    /// # Panics
+    /// There is no such slot.
+    #[doc(hidden)]
+    pub fn put(&mut self, index: usize, owner: Owner) {
+        let slot = Slot { seq: 1, node: owner.queue, priority: owner.priority, ..self.slot(index) };
+        // SAFETY: inside of the mapping (`slot`), which is ours and may be written.
+        unsafe { std::ptr::write_volatile(self.at.as_ptr().add(index), slot) }
     }
 
     fn slot(&self, index: usize) -> Slot {
@@ -144,7 +172,8 @@ impl Owners {
             let holds = slot.seq != 0
                 && (slot.write & 1 != 0) == (op != Op::Read)
                 && slot.offset <= offset
-                && offset + u64::from(len) <= slot.offset + u64::from(slot.bytes);
+                && offset.saturating_add(len.into())
+                    <= slot.offset.saturating_add(slot.bytes.into());
             if !holds {
                 continue;
             }
@@ -166,7 +195,7 @@ impl Owners {
         if claim.seq != seq {
             *claim = Claim { seq, bytes: 0 };
         }
-        claim.bytes += u64::from(len);
+        claim.bytes = claim.bytes.saturating_add(len.into());
         Some(owner)
     }
 }

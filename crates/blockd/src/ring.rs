@@ -5,6 +5,9 @@
 //!
 //! It must be one. A request's own memory is named to the backend as a *registered buffer*, which
 //! is a buffer of the ring in which the request was fetched (`front/ublk`).
+//!
+//! A ring on paper has no kernel: what is pushed is kept, and what is done somebody else says. It
+//! is for `fuzz/`.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -35,11 +38,24 @@ pub enum Of {
 /// What is done: whose, its name, and the result or a negative errno.
 pub type Done = (Of, u64, i32);
 
+/// An entry, as the kernel has it (`struct io_uring_sqe`).
+pub type Sqe = [u8; 64];
+
+enum Way {
+    Kernel(Box<IoUring>),
+    Paper { pushed: Vec<Sqe>, done: Vec<Done> },
+}
+
 /// See the head of this file. Only the thread that made it may use it. It has no registered files:
 /// those are closed some time after its end only, and a disk that was given back could not be
 /// mounted until then.
 pub struct Ring {
-    ring: IoUring,
+    way: Way,
+}
+
+/// The errno of a result below 0. What is none of the kernel's is EIO.
+pub fn errno_of(result: i32) -> i32 {
+    if (-4095..0).contains(&result) { -result } else { libc::EIO }
 }
 
 impl Ring {
@@ -54,12 +70,38 @@ impl Ring {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => builder.build(ENTRIES)?,
             other => other?,
         };
-        Ok(Self { ring })
+        Ok(Self { way: Way::Kernel(Box::new(ring)) })
+    }
+
+    /// One on paper.
+    #[doc(hidden)]
+    pub const fn on_paper() -> Self {
+        Self { way: Way::Paper { pushed: Vec::new(), done: Vec::new() } }
+    }
+
+    /// Of one on paper: this is done.
+    #[doc(hidden)]
+    pub fn says(&mut self, all: &[Done]) {
+        if let Way::Paper { done, .. } = &mut self.way {
+            done.extend_from_slice(all);
+        }
+    }
+
+    /// Of one on paper: what was pushed since this was asked last.
+    #[doc(hidden)]
+    pub fn pushed(&mut self) -> Vec<Sqe> {
+        match &mut self.way {
+            Way::Paper { pushed, .. } => std::mem::take(pushed),
+            Way::Kernel(_) => Vec::new(),
+        }
     }
 
     /// Room for so many registered buffers.
     pub fn reserve_buffers(&mut self, count: u32) -> io::Result<()> {
-        self.ring.submitter().register_buffers_sparse(count)
+        match &self.way {
+            Way::Kernel(ring) => ring.submitter().register_buffers_sparse(count),
+            Way::Paper { .. } => Ok(()),
+        }
     }
 
     /// It begins with the next [`Ring::wait`], at the latest.
@@ -68,16 +110,28 @@ impl Ring {
     /// Memory that it names stays where it is until it is done.
     pub unsafe fn push(&mut self, entry: squeue::Entry, of: Of, name: u64) -> io::Result<()> {
         let entry = entry.user_data((of as u64) << WHOSE_AT | name);
-        // SAFETY: the caller's promise.
-        while unsafe { self.ring.submission().push(&entry) }.is_err() {
-            self.ring.submit()?;
+        match &mut self.way {
+            Way::Kernel(ring) => {
+                // SAFETY: the caller's promise.
+                while unsafe { ring.submission().push(&entry) }.is_err() {
+                    ring.submit()?;
+                }
+            }
+            Way::Paper { pushed, .. } => {
+                const { assert!(size_of::<squeue::Entry>() == size_of::<Sqe>()) };
+                // SAFETY: an entry is plain numbers, as long as that.
+                pushed.push(unsafe { std::ptr::read((&raw const entry).cast()) });
+            }
         }
         Ok(())
     }
 
     /// What was pushed begins now.
     pub fn begin(&mut self) -> io::Result<()> {
-        self.ring.submit().map(drop)
+        match &self.way {
+            Way::Kernel(ring) => ring.submit().map(drop),
+            Way::Paper { .. } => Ok(()),
+        }
     }
 
     /// Tell once when somebody can be read from.
@@ -96,13 +150,13 @@ impl Ring {
 
     /// What was pushed begins. Then wait until something is done, or for so long.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let want = usize::from(self.ring.completion().is_empty());
+        let Way::Kernel(ring) = &mut self.way else { return Ok(()) };
+        let want = usize::from(ring.completion().is_empty());
         let waited = match timeout {
-            None => self.ring.submit_and_wait(want),
+            None => ring.submit_and_wait(want),
             Some(timeout) => {
                 let timeout = types::Timespec::from(timeout);
-                self.ring
-                    .submitter()
+                ring.submitter()
                     .submit_with_args(want, &types::SubmitArgs::new().timespec(&timeout))
             }
         };
@@ -122,7 +176,11 @@ impl Ring {
 
     /// What is done.
     pub fn take(&mut self, into: &mut Vec<Done>) {
-        into.extend(self.ring.completion().map(|done| {
+        let ring = match &mut self.way {
+            Way::Kernel(ring) => ring,
+            Way::Paper { done, .. } => return into.append(done),
+        };
+        into.extend(ring.completion().map(|done| {
             let of = match done.user_data() >> WHOSE_AT {
                 1 => Of::Front,
                 2 => Of::Backend,
@@ -138,6 +196,12 @@ impl Ring {
 mod tests {
     use super::*;
     use std::os::fd::AsRawFd as _;
+
+    #[test]
+    fn an_errno_is_one_of_the_kernels() {
+        let all = [-1, -libc::EINVAL, -4095, -4096, i32::MIN, 0, 1].map(errno_of);
+        assert_eq!(all, [1, libc::EINVAL, 4095, libc::EIO, libc::EIO, libc::EIO, libc::EIO]);
+    }
 
     #[test]
     fn who_is_watched_is_told_once_and_a_time_ends() {

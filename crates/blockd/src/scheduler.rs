@@ -457,6 +457,11 @@ impl Scheduler {
         self.costs.done(at, ticket.estimate, took);
     }
 
+    /// Whether the book knows this node, and whether the tree does.
+    pub(crate) fn knows(&self, id: u64) -> (bool, bool) {
+        (self.book.get(id).is_some(), self.tree.kind(id) != 0)
+    }
+
     /// Whether nothing waits.
     pub fn is_idle(&self) -> bool {
         let none = |of: &[Option<Waiting>]| of.iter().all(Option::is_none);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The worker: one thread that waits for requests, completions and reservd, and moves them on.
 
+use std::fmt::Arguments;
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::PathBuf;
@@ -16,13 +17,14 @@ use crate::front::{Arrived, Front, Held, Op};
 use crate::log::say;
 use crate::owners::Owners;
 use crate::private;
-use crate::ring::{Of, Ring};
+use crate::ring::{Of, Ring, errno_of};
 use crate::scheduler::{Scheduler, Ticket};
 use crate::shape::shape;
 use crate::sysfs;
 use crate::wire::Copies;
 
 mod ask;
+mod played;
 
 use reserv_facts::place::BLOCK_SOCKET;
 pub use reserv_facts::tree::DISK_DEPTH_MAX as DEPTH_MAX;
@@ -139,6 +141,8 @@ pub struct Worker {
     hurry: bool,
     /// A full scheduler or a cap: when to look again.
     wake_at: u64,
+    clock: fn() -> u64,
+    say: fn(Arguments<'_>),
 }
 
 /// Nanoseconds of the monotonic clock.
@@ -205,8 +209,19 @@ impl Worker {
                 None => Ok(()),
             });
         watched.map_err(|e| wrong("io_uring", &e))?;
+        Ok(Self::of((front, backend), scheduler, ring, listener, depth, (below, device)))
+    }
+
+    fn of(
+        (front, backend): (Box<dyn Front>, Box<dyn Backend>),
+        scheduler: Scheduler,
+        ring: Ring,
+        listener: OwnedFd,
+        depth: u32,
+        (below, device): ((u32, u32), Option<Receiver<io::Result<Device>>>),
+    ) -> Self {
         let pool = Pool::new(PART, front.buffers());
-        Ok(Self {
+        Self {
             front,
             backend,
             scheduler,
@@ -227,7 +242,13 @@ impl Worker {
             over: false,
             hurry: false,
             wake_at: 0,
-        })
+            clock: now,
+            say,
+        }
+    }
+
+    fn now(&self) -> u64 {
+        (self.clock)()
     }
 
     fn end_of_device(&mut self) -> Result<(), String> {
@@ -251,7 +272,7 @@ impl Worker {
         } else {
             let times = [self.wake_at, self.backend.due()];
             let next = times.into_iter().filter(|&at| at > 0).min();
-            next.map(|at| Duration::from_nanos(at.saturating_sub(now()).min(1_000_000_000)))
+            next.map(|at| Duration::from_nanos(at.saturating_sub(self.now()).min(1_000_000_000)))
         };
         self.ring.wait(timeout)
     }
@@ -374,14 +395,14 @@ impl Worker {
             // Waits for nobody: what it is about was acknowledged, so it is at the backend already.
             return self.begin(request, None);
         }
-        self.scheduler.arrive(request, now());
+        self.scheduler.arrive(request, self.now());
         Ok(())
     }
 
     fn dispatch(&mut self) -> io::Result<()> {
         self.wake_at = 0;
         while self.scheduled < self.depth {
-            match self.scheduler.dispatch(now()) {
+            match self.scheduler.dispatch(self.now()) {
                 Ok((request, ticket)) => {
                     self.scheduled += 1;
                     self.begin(request, Some(ticket))?;
@@ -426,7 +447,7 @@ impl Worker {
         if request.op == Op::Write
             && let Err(error) = self.front.load(request, &mut buffer)
         {
-            say(format_args!("the data of a write at {}: {error}", request.offset));
+            (self.say)(format_args!("the data of a write at {}: {error}", request.offset));
             self.pool.give(buffer);
             return false;
         }
@@ -438,7 +459,7 @@ impl Worker {
     fn release(&mut self, ticket: Option<Ticket>) {
         if let Some(ticket) = ticket {
             self.scheduled -= 1;
-            self.scheduler.done(ticket, now());
+            self.scheduler.done(ticket, self.now());
         }
     }
 
@@ -470,16 +491,16 @@ impl Worker {
         let Ok(id) = usize::try_from(id) else { return Ok(()) };
         let Some(Some(running)) = self.running.get_mut(id) else { return Ok(()) };
         let moves = matches!(running.request.op, Op::Read | Op::Write);
-        if moves && let Ok(part @ 1..) = u32::try_from(result) {
-            running.done += part;
-            if running.done < running.request.len {
+        let left = running.request.len - running.done;
+        let answer = match u32::try_from(result) {
+            Err(_) => Err(errno_of(result)),
+            Ok(part) if moves && part > 0 && part < left => {
+                running.done += part;
                 return self.submit(id);
             }
-        }
-        let answer = match result {
-            error @ ..0 => Err(-error),
-            0 if moves => Err(libc::EIO),
-            _ => Ok(()),
+            // Of no data, or of more than were asked for, nobody knows what was done.
+            Ok(part) if moves && (part == 0 || part > left) => Err(libc::EIO),
+            Ok(_) => Ok(()),
         };
         // It may be the memory, as it lies there: ours it takes. Registered memory is not looked at
         // before it is at the driver, whose word for it may be EIO.
@@ -503,7 +524,7 @@ impl Worker {
         if let Err(errno) = answer
             && errno != libc::EOPNOTSUPP
         {
-            say(format_args!(
+            (self.say)(format_args!(
                 "{:?} of {} bytes at {}: {}",
                 request.op,
                 request.len,

@@ -74,8 +74,7 @@ impl Tree {
     /// Without memory, or when `sched/` and [`crate::wire`] disagree.
     pub fn new(nodes: u32, items: u32, quantum: u64) -> Self {
         assert_eq!(rv_batch_bytes() as usize, size_of::<RsBatch>(), "batch.h and wire.rs agree");
-        // SAFETY: no preconditions; null is checked. The tree is never freed: it lives as long as
-        // the process.
+        // SAFETY: no preconditions; null is checked.
         let raw =
             NonNull::new(unsafe { rv_create(nodes, items, quantum) }).expect("memory for a tree");
         Self { raw, items }
@@ -158,6 +157,13 @@ impl Tree {
     }
 }
 
+impl Drop for Tree {
+    fn drop(&mut self) {
+        // SAFETY: one piece of memory, of `calloc`; so below.
+        unsafe { libc::free(self.raw.as_ptr().cast()) }
+    }
+}
+
 /// Requests that the tree has dispatched, in the order of the disk (`sched/disk/window.c`).
 #[derive(Debug)]
 pub struct Window {
@@ -170,8 +176,7 @@ impl Window {
     /// # Panics
     /// Without memory.
     pub fn new() -> Self {
-        // SAFETY: no preconditions; null is checked. It lives as long as the process, as the tree
-        // does.
+        // SAFETY: no preconditions; null is checked.
         Self { raw: NonNull::new(unsafe { rv_window() }).expect("memory for a window") }
     }
 
@@ -211,6 +216,20 @@ impl Window {
     }
 }
 
+impl Drop for Window {
+    fn drop(&mut self) {
+        // SAFETY: as for the tree.
+        unsafe { libc::free(self.raw.as_ptr().cast()) }
+    }
+}
+
+impl Drop for Thinkers {
+    fn drop(&mut self) {
+        // SAFETY: as for the tree, which has no pointer to them.
+        unsafe { libc::free(self.raw.as_ptr().cast()) }
+    }
+}
+
 impl Default for Window {
     fn default() -> Self {
         Self::new()
@@ -231,8 +250,7 @@ impl Thinkers {
     /// # Panics
     /// Without memory.
     pub fn new(queues: u32) -> Self {
-        // SAFETY: no preconditions; null is checked. It lives as long as the process, as the tree
-        // does.
+        // SAFETY: no preconditions; null is checked.
         let raw = NonNull::new(unsafe { rv_thinkers(queues) }).expect("memory for queues");
         Self { raw, phantoms: vec![None; queues as usize] }
     }

@@ -1,16 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every input that the fuzzer's target of disks (`fuzz/`) keeps, once: what was found stays found.
+//! Every input that the fuzzer's targets of disks (`fuzz/`) keep, once: what was found stays found.
 
 #[path = "../../../fuzz/src/disk.rs"]
 mod disk;
+#[path = "../../../fuzz/src/ublk.rs"]
+mod ublk;
+
+fn each(name: &str, target: fn(&[u8])) {
+    let folder = format!("{}/../../fuzz/corpus/{name}", env!("CARGO_MANIFEST_DIR"));
+    let files = std::fs::read_dir(&folder).unwrap();
+    let mut paths: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    paths.sort();
+    assert!(paths.len() >= 5, "{folder} has inputs");
+    for path in paths {
+        println!("{}", path.display());
+        target(&std::fs::read(path).unwrap());
+    }
+}
 
 #[test]
-fn every_input_that_is_kept() {
-    let folder = format!("{}/../../fuzz/corpus/disk", env!("CARGO_MANIFEST_DIR"));
-    let files = std::fs::read_dir(&folder).unwrap();
-    let inputs: Vec<_> = files.map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect();
-    assert!(inputs.len() >= 5, "{folder} has inputs");
-    for input in inputs {
-        disk::disk(&input);
-    }
+fn every_request_that_is_kept() {
+    each("disk", disk::disk);
+}
+
+#[test]
+fn every_play_that_is_kept() {
+    each("ublk", ublk::ublk);
 }

@@ -115,14 +115,20 @@ fn weights(book: &Book) -> [u64; 3] {
     of.map(|weight| weight.min(WHOLE))
 }
 
+impl Drop for Cello {
+    fn drop(&mut self) {
+        // SAFETY: one piece of memory, of `calloc`.
+        unsafe { libc::free(self.raw.as_ptr().cast()) }
+    }
+}
+
 impl Cello {
     /// With room for so many requests.
     ///
     /// # Panics
     /// Without memory.
     pub(super) fn new(room: u32) -> Self {
-        // SAFETY: no preconditions; null is checked. It lives as long as the process, as the tree
-        // does.
+        // SAFETY: no preconditions; null is checked.
         let raw = NonNull::new(unsafe { rv_cello(room) }).expect("memory for requests");
         Self { raw, on: false, life: 0, arrived: 0, waiting: (0..room).map(|_| None).collect() }
     }

@@ -130,24 +130,39 @@ impl Scheduler {
 
     fn edit_tree(&mut self, batch: &mut RsBatch, now: u64) -> i32 {
         let count = batch.count as usize;
+        // Each once: its phantom is given back once, and lent once where the batch is refused.
+        let again = |i: usize| {
+            batch.op[..i].iter().any(|edit| {
+                (edit.code, edit.node, edit.a) == (op::DELETE, batch.op[i].node, delete::NOW)
+            })
+        };
         let flushed: Vec<usize> = (0..count)
             .filter(|&i| batch.op[i].code == op::DELETE && batch.op[i].a == delete::NOW)
             .filter(|&i| self.tree.kind(batch.op[i].node) == u32::from(wire::QUEUE))
+            .filter(|&i| !again(i))
             .collect();
         for &i in &flushed {
-            // What waits leaves after the batch: until then the queue drains.
-            self.take_back(batch.op[i].node, now);
+            // What waits leaves after the batch: until then the queue drains. One that drains
+            // already would go with its phantom, whatever becomes of the batch.
+            let node = batch.op[i].node;
+            if self.book.get(node).is_some_and(|entry| entry.dying == 0) {
+                self.take_back(node, now);
+            }
             batch.op[i].a = 1;
         }
         let answer = self.tree.edit(batch);
         if answer < 0 {
             for &i in &flushed {
-                self.lend(batch.op[i].node);
+                let node = batch.op[i].node;
+                if self.book.get(node).is_some_and(|entry| entry.dying == 0) {
+                    self.lend(node);
+                }
                 batch.op[i].a = delete::NOW;
             }
             return answer;
         }
         for &i in &flushed {
+            self.take_back(batch.op[i].node, now);
             self.hand_over(batch.op[i].node, now);
             batch.op[i].answer = 0;
             batch.op[i].a = delete::NOW;

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
-use super::{DEPTH_MAX, Worker, now};
+use super::{DEPTH_MAX, Worker};
 use crate::book::put_text;
 use crate::front::offer::{self, Ended};
 use crate::log::say;
@@ -26,22 +26,28 @@ impl Worker {
             self.client = None;
             return false;
         };
-        let (head, body) = packet[..got].split_at(got.min(size_of::<Ask>()));
-        // SAFETY: plain numbers.
-        let Some(ask) = (unsafe { wire::of_bytes::<Ask>(head) }) else {
+        let Some((out, over)) = self.answer_to(&packet[..got]) else {
             self.client = None;
             return false;
         };
-        let (answer, body) = self.answer(ask, body);
-        // SAFETY: the structure has no padding.
-        let mut out = unsafe { wire::bytes_of(&answer) }.to_vec();
-        out.extend(body);
         // SAFETY: readable memory, as long as it says.
         let sent = unsafe { libc::send(fd, out.as_ptr().cast(), out.len(), libc::MSG_NOSIGNAL) };
         if sent < 0 {
             self.client = None;
         }
-        ask.what == what::STOP && ask.a == 0 && answer.answer == 0
+        over
+    }
+
+    /// What is answered to a packet, and whether that was the end. `None`: it is no question.
+    pub(super) fn answer_to(&mut self, packet: &[u8]) -> Option<(Vec<u8>, bool)> {
+        let (head, body) = packet.split_at(packet.len().min(size_of::<Ask>()));
+        // SAFETY: plain numbers.
+        let ask = unsafe { wire::of_bytes::<Ask>(head) }?;
+        let (answer, body) = self.answer(ask, body);
+        // SAFETY: the structure has no padding.
+        let mut out = unsafe { wire::bytes_of(&answer) }.to_vec();
+        out.extend(body);
+        Some((out, ask.what == what::STOP && ask.a == 0 && answer.answer == 0))
     }
 
     fn answer(&mut self, ask: Ask, body: &[u8]) -> (Answer, Vec<u8>) {
@@ -56,7 +62,7 @@ impl Worker {
             (Answer { answer: 0, count, a: next as u64 }, bytes)
         };
         // Of a server that was stopped, who asked meanwhile was told that nothing has happened.
-        if ask.until != 0 && now() / 1_000_000_000 > u64::from(ask.until) {
+        if ask.until != 0 && self.now() / 1_000_000_000 > u64::from(ask.until) {
             return only(-libc::ETIMEDOUT);
         }
         match ask.what {
@@ -73,7 +79,7 @@ impl Worker {
                 let Some(mut batch) = (unsafe { wire::of_bytes::<RsBatch>(body) }) else {
                     return only(-libc::EINVAL);
                 };
-                let answer = self.scheduler.edit(&mut batch, now());
+                let answer = self.scheduler.edit(&mut batch, self.now());
                 // SAFETY: the structure has no padding.
                 (Answer { answer, count: 1, a: 0 }, unsafe { wire::bytes_of(&batch) }.to_vec())
             }
@@ -86,7 +92,7 @@ impl Worker {
                 Some(node) => nodes(vec![node], 0),
                 None => only(-libc::ESTALE),
             },
-            what::COLLECT => only(self.scheduler.collect(ask.a, now())),
+            what::COLLECT => only(self.scheduler.collect(ask.a, self.now())),
             what::OWNERS => {
                 let path = String::from_utf8_lossy(body).into_owned();
                 match Owners::open(&path, ask.a) {

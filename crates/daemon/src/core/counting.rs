@@ -17,6 +17,7 @@ use super::{Core, Refusal, SHORT, lock, rate, stopped};
 use crate::begin;
 use crate::drivers::Wanted;
 use crate::held::Held;
+use crate::priority;
 use crate::registry::Known;
 
 /// How long a start waits for what was up before. What takes longer comes up beside the others.
@@ -245,7 +246,8 @@ impl Core {
                 core.bring_up_again(&slot_, &known_);
                 drop(of_thread);
             };
-            if begin::thread("again", body).is_err() {
+            // No tenant decides how much there is to do, and root waits for it.
+            if priority::for_root(|| begin::thread("again", body)).is_err() {
                 self.bring_up_again(&slot, &known);
             }
         }

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
+use crate::ring::errno_of;
+
 /// How long a dead server's device may take until it can be taken over.
 const QUIESCE_MAX: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(5);
@@ -199,7 +201,7 @@ impl Control {
             }
             if let Some(done) = self.ring.completion().next() {
                 return match done.result() {
-                    error @ ..0 => Err(io::Error::from_raw_os_error(-error)),
+                    error @ ..0 => Err(io::Error::from_raw_os_error(errno_of(error))),
                     _ => Ok(()),
                 };
             }

@@ -30,7 +30,7 @@ use super::{Arrived, Front, Op, Shape};
 use crate::buffer::{Buffer, Pool};
 use crate::log::say;
 use crate::owners::{Owners, QUEUES, SLOTS_QUEUE};
-use crate::ring::{Of, Ring};
+use crate::ring::{Of, Ring, errno_of};
 
 /// Requests that the kernel gives us at once, of each hardware queue. Few would be one queue's, and
 /// the others starve before the scheduler sees them: who waits for a place does so in the order of
@@ -49,6 +49,7 @@ const _: () = assert!(HARDWARE_QUEUES_MAX as usize <= QUEUES);
 const DESCRIPTIONS_STEP: usize = (4096 * size_of::<Description>()).next_multiple_of(4096);
 /// Most data of one request.
 const PART: u32 = 256 * 1024;
+const _: () = assert!(PART as usize <= super::fuse::PART, "a buffer of ours has room");
 /// Most bytes of a request without data: their lengths are 32 bits here.
 const DATALESS_MAX: u32 = 1 << 30;
 /// Size of `struct ublksrv_io_cmd`.
@@ -130,6 +131,18 @@ impl Descriptions {
         NonNull::new(at.cast()).map(Self).ok_or_else(|| io::Error::other("mapped at 0"))
     }
 
+    /// In memory of ours.
+    fn blank() -> io::Result<Self> {
+        let (all, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping of zeros, which are descriptions.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), Self::BYTES, all, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        NonNull::new(at.cast()).map(Self).ok_or_else(|| io::Error::other("mapped at 0"))
+    }
+
     fn of(&self, tag: u16) -> Description {
         assert!(tag < DEPTH, "a tag");
         // SAFETY: inside of the mapping. The kernel does not write the slot of a request that is
@@ -145,6 +158,35 @@ impl Drop for Descriptions {
     }
 }
 
+/// Where the requests of a played device are described. Not after its end.
+#[doc(hidden)]
+pub struct Described(Vec<NonNull<Description>>);
+
+impl Described {
+    /// What the kernel would say of a slot's request: operation and flags, sectors, the first one,
+    /// and an address.
+    ///
+    /// # Panics
+    /// There is no such slot.
+    ///
+    /// # Safety
+    /// The device is there.
+    pub unsafe fn put(&self, slot: u16, (op_flags, sectors, start): (u32, u32, u64), address: u64) {
+        let (queue, tag) = (usize::from(slot >> SLOT_TAG_BITS), usize::from(slot & SLOT_TAG));
+        // SAFETY: inside of the mapping of that queue, which is there.
+        unsafe { self.0[queue].add(tag).write(Description { op_flags, sectors, start, address }) }
+    }
+}
+
+/// Who has a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Has {
+    /// A fetch waits for a request.
+    Kernel,
+    /// The request of this handle is with us; the kernel has registered its data.
+    Us { handle: u64, registered: bool },
+}
+
 /// See the head of this file. A slot's number is its tag, and from bit 10 on its hardware queue.
 pub struct Ublk {
     id: u32,
@@ -156,10 +198,20 @@ pub struct Ublk {
     zero_copy: bool,
     /// Why data are copied, where all are.
     copies: Option<&'static str>,
-    /// Of each slot: the data of its request are registered.
-    registered: Vec<bool>,
+    slots: Vec<Has>,
     /// The device was ended: no more requests come.
     stopped: bool,
+}
+
+/// Refuses a device that is not as ours are: its slots would be others than ours.
+fn as_ours(info: &Info) -> io::Result<()> {
+    if (1..=QUEUES).contains(&usize::from(info.queues)) && info.depth == DEPTH {
+        return Ok(());
+    }
+    let Info { queues, depth, .. } = info;
+    Err(io::Error::other(format!(
+        "a device of {queues} hardware queues with {depth} requests each"
+    )))
 }
 
 fn shift(bytes: u32) -> u8 {
@@ -226,6 +278,7 @@ impl Ublk {
             control.start_recovery(id)?;
         }
         let info = control.info(id)?;
+        as_ours(&info)?;
         let path = format!("/dev/ublkc{id}");
         let end = Instant::now() + NODE_MAX;
         let device = loop {
@@ -253,17 +306,9 @@ impl Ublk {
             say(format_args!("data are copied: {why}"));
         }
         let descriptions = (0..info.queues).map(|queue| Descriptions::map(&device, queue));
-        let mut this = Self {
-            id,
-            descriptions: descriptions.collect::<io::Result<_>>()?,
-            device,
-            owners: None,
-            arrivals: 0,
-            zero_copy,
-            copies,
-            registered: vec![false; slots],
-            stopped: false,
-        };
+        let descriptions = descriptions.collect::<io::Result<_>>()?;
+        let mut this = Self::over(&info, device, descriptions);
+        this.copies = copies;
         for queue in 0..info.queues {
             for tag in 0..DEPTH {
                 this.push(ring, FETCH_REQ, queue << SLOT_TAG_BITS | tag, 0)?;
@@ -271,6 +316,32 @@ impl Ublk {
         }
         ring.begin()?;
         Ok(this)
+    }
+
+    /// Nothing was asked for yet.
+    fn over(info: &Info, device: File, descriptions: Vec<Descriptions>) -> Self {
+        Self {
+            id: info.id,
+            descriptions,
+            device,
+            owners: None,
+            arrivals: 0,
+            zero_copy: info.flags & flag::AUTO_BUF_REG != 0,
+            copies: None,
+            slots: vec![Has::Kernel; usize::from(info.queues) * SLOTS_QUEUE],
+            stopped: false,
+        }
+    }
+
+    /// A device that the kernel knows nothing of, whose data are in this file; all fetches wait.
+    /// And who describes its requests. For `fuzz/`.
+    #[doc(hidden)]
+    pub fn played(info: &Info, device: File) -> io::Result<(Self, Described)> {
+        as_ours(info)?;
+        let descriptions = (0..info.queues).map(|_| Descriptions::blank());
+        let descriptions: Vec<_> = descriptions.collect::<io::Result<_>>()?;
+        let described = Described(descriptions.iter().map(|queue| queue.0).collect());
+        Ok((Self::over(info, device, descriptions), described))
     }
 
     fn push(&mut self, ring: &mut Ring, code: u32, slot: u16, result: i32) -> io::Result<()> {
@@ -315,19 +386,20 @@ impl Ublk {
         };
         let moves = matches!(op, Op::Read | Op::Write);
         let bytes = u64::from(sectors) * 512;
-        let len = match u32::try_from(bytes) {
-            Ok(_) if op == Op::Flush => 0,
-            Ok(len) if !moves || len <= PART => len,
+        let (offset, len) = match (start.checked_mul(512), u32::try_from(bytes)) {
+            _ if op == Op::Flush => (0, 0),
+            (Some(offset), Ok(len)) if !moves || len <= PART => (offset, len),
             _ => return Err(libc::EINVAL),
         };
         self.arrivals += 1;
-        self.registered[usize::from(slot)] =
-            self.zero_copy && moves && op_flags & op::NOT_REGISTERED == 0;
+        let handle = self.arrivals << SLOT_BITS | u64::from(slot);
+        let registered = self.zero_copy && moves && op_flags & op::NOT_REGISTERED == 0;
+        self.slots[usize::from(slot)] = Has::Us { handle, registered };
         Ok(Arrived {
-            handle: self.arrivals << SLOT_BITS | u64::from(slot),
+            handle,
             op,
             fua: op == Op::Write && op_flags & op::FUA != 0,
-            offset: if op == Op::Flush { 0 } else { start * 512 },
+            offset,
             len,
             // A flush has the tag of a request that is another's, perhaps.
             owner: match &self.owners {
@@ -375,16 +447,23 @@ impl Front for Ublk {
         into: &mut Vec<Arrived>,
     ) -> io::Result<()> {
         for &(slot, result) in done {
-            let slot = u16::try_from(slot).unwrap_or(u16::MAX);
+            // No fetch of ours waits there: a request that is with us must not come twice.
+            let Some(slot) = u16::try_from(slot)
+                .ok()
+                .filter(|slot| self.slots.get(usize::from(*slot)) == Some(&Has::Kernel))
+            else {
+                continue;
+            };
             match result {
                 0 => {}
                 error if error == -libc::ENODEV => {
                     self.stopped = true;
                     continue;
                 }
-                error => {
-                    let error = io::Error::from_raw_os_error(-error);
-                    return Err(io::Error::other(format!("a fetch of ublkc{}: {error}", self.id)));
+                other => {
+                    let error = io::Error::from_raw_os_error(errno_of(other));
+                    let text = format!("a fetch of ublkc{}: {error} ({other})", self.id);
+                    return Err(io::Error::other(text));
                 }
             }
             match self.take(slot) {
@@ -405,7 +484,8 @@ impl Front for Ublk {
 
     fn registered(&self, request: &Arrived) -> Option<u16> {
         let slot = Self::slot(request.handle);
-        self.registered[usize::from(slot)].then_some(slot)
+        let has = self.slots.get(usize::from(slot))?;
+        matches!(has, Has::Us { registered: true, .. }).then_some(slot)
     }
 
     fn load(&mut self, request: &Arrived, buffer: &mut Buffer) -> io::Result<()> {
@@ -419,6 +499,14 @@ impl Front for Ublk {
         request: &Arrived,
         result: Result<(), i32>,
     ) -> io::Result<()> {
+        let slot = Self::slot(request.handle);
+        match self.slots.get_mut(usize::from(slot)) {
+            Some(has) if matches!(*has, Has::Us { handle, .. } if handle == request.handle) => {
+                *has = Has::Kernel;
+            }
+            // It was answered.
+            _ => return Ok(()),
+        }
         let mut result = result;
         if let (Ok(()), Op::Read, Some(buffer)) = (result, request.op, &request.buffer) {
             let data = buffer.bytes(request.len as usize);
@@ -431,7 +519,7 @@ impl Front for Ublk {
             Ok(()) => i32::try_from(moved).unwrap_or(0),
             Err(errno) => -errno,
         };
-        self.push(ring, COMMIT_AND_FETCH_REQ, Self::slot(request.handle), result)
+        self.push(ring, COMMIT_AND_FETCH_REQ, slot, result)
     }
 
     fn set_owners(&mut self, owners: Owners) {
