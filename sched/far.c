@@ -32,7 +32,7 @@
  *      again when it ends (rs_pick_ready).
  *
  * So a pick looks at RS_LOOKED_MAX entries, and RS_LOOKED_LEAST more at each level of its last try.
- * A search takes one section for each RS_LOOKED_MAX of all that wait (of all children), nine for
+ * A search takes one section for each RS_LOOKED_MAX of all that wait (of all children), 17 for
  * RS_ITEMS_MAX, and twice that by rule 4; the unit begins each when the one before has ended.
  *
  * Nobody starves of it: who is chosen is whom a search in one go would have chosen when it began,
@@ -42,7 +42,7 @@
  * another is served in between.
  *
  * Example (crates/oracle/tests/far.rs): 16 384 items wait, of which three are for unit 0. It picks
- * five times. Four times it is to ask again; then it has the first of the three by its tag.
+ * nine times. Eight times it is to ask again; then it has the first of the three by its tag.
  *
  * Limits. Who wakes after the search has begun may be before the one that is chosen, by his tag or
  * his policy's rule: a choice is as old as its first section. (So is any other, by less.)

@@ -219,7 +219,7 @@ static volatile const u32 rs_zero = 0;
  * so many entries one by one. Then the unit asks again, and goes on there (far.c).
  */
 #define RS_TRIES_MAX 32
-#define RS_LOOKED_MAX 4096
+#define RS_LOOKED_MAX 2048
 #define RS_LOOKED_LEAST 128 /* and at each place, whatever was looked at before */
 #define RS_PRIO_PIECE 256 /* slots, for children of policy prio whose usage was halved */
 #define RS_OWN_ONE 102400 /* weight of an item of weight one, beside the queue's sibling subtrees */
