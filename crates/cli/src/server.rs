@@ -262,7 +262,8 @@ fn checks(
 
 /// What a server needs to serve requests in containers by itself.
 fn switches(kind: &Kind, said: &Said) -> Vec<Check> {
-    let missing = |name, found: &str, means: &str| check(name, Verdict::Missing, found, Some(means));
+    let missing =
+        |name, found: &str, means: &str| check(name, Verdict::Missing, found, Some(means));
     let on = |name, how: String| check(name, Verdict::Ok, how, None);
     let mut all = vec![match &said.module {
         Some(place) => on("module", format!("loaded by {place}")),
