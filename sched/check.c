@@ -197,9 +197,6 @@ static struct rs_fault check_counts(struct rs_tree *t, struct rs_node *n)
 	RS_SAME("node", n->index, "work reserved", n->res, res);
 	RS_SAME("node", n->index, "runnable below", n->nrun, nrun);
 	RS_SAME("node", n->index, "allowed everywhere below", n->nall, nall);
-	for (u32 i = 0; i < RS_UNITS_MAX; i++)
-		if (t->unit[i].among == n->index + 1)
-			rs_unit_take(mask, i);
 	for (u32 k = 0; k < RS_UNIT_WORDS; k++)
 		if (mask[k] & ~n->mask[k])
 			RS_FAIL("node", n->index, "a unit is missing in the mask", mask[k], n->mask[k]);
@@ -550,38 +547,6 @@ static struct rs_fault check_pool(struct rs_tree *t)
 	return RS_GOOD;
 }
 
-/*
- * A search (far.c) is at somebody who waits in the list that it goes through, or at its end.
- */
-static struct rs_fault check_searches(struct rs_tree *t)
-{
-	u32 searches = 0;
-
-	for (u32 i = 0; i < RS_UNITS_MAX; i++) {
-		struct rs_unit *u = &t->unit[i];
-		struct rs_node *n = &t->nodes[(u->among - 1) & (RS_NODES_MAX - 1)];
-
-		if (!u->among)
-			continue;
-		searches++;
-		if (!u->at || n->kind == RS_FREE)
-			continue;
-		if (n->kind == RS_QUEUE) {
-			struct rs_item *it = (struct rs_item *)u->at;
-
-			RS_SAME("unit", i, "state where its search is", it->state, (u8)RS_QUEUED);
-			RS_SAME("unit", i, "list of its search", !!(it->flags & RS_ITEM_APART),
-				u->apart);
-		} else {
-			struct rs_node *c = (struct rs_node *)u->at;
-
-			RS_SAME("unit", i, "parent where its search is", c->parent, n);
-		}
-	}
-	RS_SAME("tree", 0, "searches", t->searches, searches);
-	return RS_GOOD;
-}
-
 static struct rs_fault rs_check(struct rs_tree *t)
 {
 	RS_SAME("tree", t->poison_line, "poison", t->poison, 0u);
@@ -621,6 +586,5 @@ static struct rs_fault rs_check(struct rs_tree *t)
 			RS_FAIL("unit", i, "item", it->index, it->state);
 	}
 	RS_CHECKED(check_ages(t));
-	RS_CHECKED(check_searches(t));
 	return check_pool(t);
 }

@@ -300,12 +300,8 @@ RS_FN_VOID(rs_tree_reset_begin, (struct rs_tree RS_ARENA *t), (t))
 	t->segments_used = 0;
 	t->segments_live = 0;
 #endif
-	t->searches = 0;
-	RS_LOOP(i, RS_UNITS_MAX) {
+	RS_LOOP(i, RS_UNITS_MAX)
 		t->unit[i].item = 0;
-		t->unit[i].among = 0;
-		t->unit[i].behind = 0;
-	}
 }
 
 /* Slots from `from` on, of nodes and of items. Answers whether there are more. */

@@ -232,20 +232,6 @@ static void host_settle(struct rs_tree *t, uint32_t item, uint64_t work, uint32_
 	rs_settle(t, &t->items[item], work, more, now);
 }
 
-/* The pick is undone: the item waits on, for those units. */
-static void host_misfit(struct rs_tree *t, uint32_t item, const uint64_t *mask, uint64_t now)
-{
-	struct rs_item *it = &t->items[item];
-	struct rs_node *q = it->queue;
-	uint64_t since = it->queued_at, seq = it->seq;
-
-	for (int i = 0; i < RS_UNIT_WORDS; i++)
-		it->mask[i] = mask[i];
-	it->all = 0;
-	rs_settle(t, it, 0, 1, now);
-	rs_waits_on(t, it, q, since, seq);
-}
-
 static void host_called(struct rs_tree *t, uint32_t item)
 {
 	rs_called(&t->items[item]);
@@ -565,7 +551,6 @@ struct rs_host {
 	int (*edit_begin)(struct rs_tree *t, struct rs_batch *b);
 	int (*change)(struct rs_tree *t);
 	void (*units)(struct rs_tree *t, uint32_t units);
-	void (*misfit)(struct rs_tree *t, uint32_t item, const uint64_t *mask, uint64_t now);
 };
 
 const struct rs_host *RS_HOST_API(void);
@@ -642,7 +627,6 @@ const struct rs_host *RS_HOST_API(void)
 		.edit_begin = host_edit_begin,
 		.change = host_change,
 		.units = host_units,
-		.misfit = host_misfit,
 	};
 
 	return &api;

@@ -218,9 +218,6 @@ RS_FN_PTR(struct rs_node RS_ARENA, mtrls_pick,
 		c = sfq_pick(t, p, unit);
 		if (!c || !c->weight || mtrls_free(p, c) > 0)
 			return (u64)c;
-		/* Each of these may be looked for among all (far.c). */
-		if (t->looked >= RS_LOOKED_MAX || (t->looked && p->ready.n > RS_LOOKED_MAX))
-			return (u64)c;
 		mtrls_rear(p, c);
 		rs_heap_rekey(t, &p->ready, c->tag.base, ++t->stamp, &c->link);
 	}

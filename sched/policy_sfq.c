@@ -250,7 +250,43 @@ enum { sfq_aside = 0, sfq_mode = 0 };
 #define sfq_has_offset 1
 #define sfq_has_start 1
 
-/* The ready child with the smallest tag that `unit` may serve; 0: none, or none yet (far.c). */
+RS_INLINE int rs_unit_in(u64 RS_ARENA *mask, u32 unit)
+{
+	return mask[(unit / 64) & (RS_UNIT_WORDS - 1)] >> (unit & 63) & 1;
+}
+
+RS_INLINE int rs_node_allows(struct rs_node RS_ARENA *n, u32 unit)
+{
+	return n->all || rs_unit_in(n->mask, unit);
+}
+
+RS_FN_PTR(struct rs_node RS_ARENA, sfq_pick_far,
+	  (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit), (t, p, unit))
+{
+	struct rs_entry RS_ARENA *e = p->ready.e;
+	struct rs_node RS_ARENA *c, *best = 0;
+	u64 key = 0, seq = 0;
+	u32 n = p->ready.n, seen = rs_zero;
+
+	/*
+	 * Rare: the first may not run here. The heap gives no order among the rest, so look at all.
+	 */
+	RS_LOOP(i, n) {
+		c = (struct rs_node RS_ARENA *)e[i].obj;
+		if (rs_node_allows(c, unit) && (!best || rs_entry_before(e[i].key, e[i].seq, key, seq))) {
+			best = c;
+			key = e[i].key;
+			seq = e[i].seq;
+		}
+		seen++;
+	}
+	t->looked += n;
+	if (seen != n)
+		rs_poison(t, RS_POISON_SCAN);
+	return (u64)best;
+}
+
+/* The ready child with the smallest tag that `unit` may serve; 0: none. */
 RS_INLINE struct rs_node RS_ARENA *sfq_pick(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit)
 {
 	struct rs_node RS_ARENA *c;
@@ -258,7 +294,7 @@ RS_INLINE struct rs_node RS_ARENA *sfq_pick(struct rs_tree RS_ARENA *t, struct r
 	if (!p->ready.n)
 		return 0;
 	c = (struct rs_node RS_ARENA *)p->ready.e[0].obj;
-	if (!RS_EVER_SEVERAL || rs_node_allows(c, unit))
+	if (rs_node_allows(c, unit))
 		return c;
-	return (struct rs_node RS_ARENA *)rs_far_first(t, p, unit);
+	return sfq_pick_far(t, p, unit);
 }

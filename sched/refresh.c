@@ -377,8 +377,6 @@ RS_FN_VOID(rs_refresh_path, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA
 /* Out of the list of p's children. */
 RS_INLINE void rs_unhang(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *n)
 {
-	if (RS_EVER_SEVERAL && t->searches)
-		rs_far_passed(t, &n->link, rs_far_kid(t, n->next));
 	if (n->before)
 		t->nodes[(n->before - 1) & (RS_NODES_MAX - 1)].next = n->next;
 	else

@@ -19,7 +19,7 @@
  *   rs_pick      a unit is free: the answer is an item, which is now in service on that unit; or
  *                none, and then tree->next_ns says when a cap lets go (0: nothing waits). The
  *                caller may refuse the item for a reason that only it can see: rs_settle(item, 0, 0
- *                or 1) undoes the pick; rs_waits_on after it: as if it had not been chosen
+ *                or 1) undoes the pick.
  *   (reserve)    done inside rs_pick: a slice is charged in advance on the whole path, so that
  *                several units that pick at the same time do not all choose the same child
  *   rs_settle    a service step ended after `actual` work: the advance charge is replaced by the
@@ -215,12 +215,11 @@ static volatile const u32 rs_zero = 0;
 #define RS_WALKED_MOVE 12
 #define RS_WALKED_LEVEL 8
 /*
- * A pick goes to places in vain whose masks promised more than there is: to so many, and looks at
- * so many entries one by one. Then the unit asks again, and goes on there (far.c).
+ * A pick goes to places in vain whose masks promised more than there is: to so many, and through so
+ * many entries of heaps. Then the unit asks again.
  */
 #define RS_TRIES_MAX 32
-#define RS_LOOKED_MAX 2048
-#define RS_LOOKED_LEAST 128 /* and at each place, whatever was looked at before */
+#define RS_LOOKED_MAX 8192
 #define RS_PRIO_PIECE 256 /* slots, for children of policy prio whose usage was halved */
 #define RS_OWN_ONE 102400 /* weight of an item of weight one, beside the queue's sibling subtrees */
 /*
@@ -585,33 +584,13 @@ struct rs_params {
 	u64 period_ns, budget_ns, deadline_ns;
 };
 
-/* far.c: what a pick's search for whom its unit may serve came to, where that is nobody. */
-enum rs_far {
-	RS_FAR_NOBODY = 0,
-	RS_FAR_GOES_ON = 1, /* it goes on with the unit's next pick */
-	RS_FAR_IN_VAIN = 2, /* nobody, but for who came meanwhile */
-};
-/* … and what a search that goes on knows of whom it had found. */
-enum rs_far_lost {
-	RS_FAR_FIRST = 0,
-	RS_FAR_LOST = 1, /* he has gone away */
-	RS_FAR_AGAIN = 2, /* and nobody was found behind him: it has begun anew */
-};
-
 struct rs_unit {
 	struct rs_item RS_ARENA *item; /* in service here */
 	/*
 	 * weight of its queue when the step began, where that competes as its items do
 	 * (rs_own_weight)
 	 */
-	u32 own;
-	/* far.c: its search is among what waits in this node, by index plus one; 0: it has none */
-	u32 among;
-	struct rs_link RS_ARENA *at, *best; /* who is looked at next; the first so far */
-	/* several units: before whom the item stood in its list by age (rs_waits_on) */
-	struct rs_item RS_ARENA *behind;
-	u8 apart, lost; /* it is in the second list; enum rs_far_lost */
-	u8 pad[6];
+	u32 own, pad;
 };
 
 struct rs_tree {
@@ -670,10 +649,8 @@ struct rs_tree {
 	u32 changed; /* children of those whose policy the batch has changed at once */
 	u32 sorted; /* items that wait in the queues whose class it changes */
 	u32 walked; /* of RS_WALKED_MAX */
-	u32 looked; /* in rs_pick: entries that were looked at one by one */
+	u32 looked; /* in rs_pick: entries of heaps that were looked at one by one */
 	u32 passed; /* since it began: children of policy eevdf whose eligibility changed */
-	u32 far; /* the same: enum rs_far */
-	u32 searches; /* units with one that goes on */
 	u32 pad2;
 	u64 quantum; /* slice of a step */
 	u64 starve_ns; /* an item that waited this long is served whatever the tags say; 0: never */

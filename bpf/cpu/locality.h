@@ -9,7 +9,7 @@
  * 2. Else where the kernel's own idle tracking says: the CPU used last if it idles, one with an
  *    idle sibling first, then of the same last-level cache, of the same node, any.
  * 3. Else it waits in the tree, and whichever CPU is free first has it; the one that it used last
- *    before others (sched/pick.c, rs_queue_near).
+ *    before others (sched/tree.c, rs_queue_near).
  *
  * By rule 1 a thread may wait behind a waker that does not sleep, once for each time that trust was
  * earned, until the step ends.

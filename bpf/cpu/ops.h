@@ -292,8 +292,7 @@ static __always_inline u32 rc_touch(struct rs_tree RS_ARENA *t, struct rs_item R
 }
 
 /*
- * Under the lock: what stood in service on CPUs that went is idle, and charged with its next step;
- * nor do they look for anybody any more.
+ * Under the lock: what stood in service on CPUs that went is idle, and charged with its next step.
  */
 static __noinline int rc_gone_settle(struct rs_tree RS_ARENA *t, u64 now)
 {
@@ -307,8 +306,6 @@ static __noinline int rc_gone_settle(struct rs_tree RS_ARENA *t, u64 now)
 		v->gone = 0;
 		if (it)
 			rc_settle(t, it, 0, 0, now);
-		if (t->unit[cpu & (RS_UNITS_MAX - 1)].among)
-			rs_far_end(t, cpu);
 	}
 	return 0;
 }
@@ -392,25 +389,18 @@ static __always_inline struct rs_item RS_ARENA *rc_choose(struct rs_tree RS_AREN
 }
 
 /*
- * The thread of the chosen item may not run here: it waits on, as if it had not been chosen, for
- * the CPUs that it may use.
+ * The thread of the chosen item may not run here: it waits again, at once, for the CPUs that it may
+ * use.
  */
 static __noinline int rc_misfit(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct task_struct *p, u64 owner, u64 raw)
 {
-	struct rs_node RS_ARENA *q;
-	u64 since, seq;
-
 	scx_bpf_dispatch_cancel();
 	if (!rc_lock())
 		return 0;
 	if (it->owner == owner && it->state == RS_SERVICE) {
 		it->all = rc_units(it, p);
 		lost_count++;
-		q = it->queue;
-		since = it->queued_at;
-		seq = it->seq;
 		rc_settle(t, it, 0, 1, pl_clock(raw));
-		rs_waits_on(t, it, q, since, seq);
 	} else if (it->owner == owner && it->state == RS_IDLE && it->floor) {
 		it->floor = 0;
 		it->all = rc_units(it, p);

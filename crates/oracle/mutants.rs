@@ -121,14 +121,14 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "starves",
         mistake: "nobody looks at who waited too long",
-        file: "pick.c",
+        file: "tree.c",
         from: "\tif (!t->starve_ns)",
         to: "\tif (1)",
     },
     Mutant {
         name: "forgets_those_apart",
         mistake: "who waited too long is looked for in one of the two lists by age only",
-        file: "pick.c",
+        file: "tree.c",
         from: "apart = rs_oldest(t, 1, 0, unit, limit)",
         to: "apart = 0",
     },
@@ -310,7 +310,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "edf_no_refill",
         mistake: "edf: who waits for his release goes on waiting",
-        file: "pick.c",
+        file: "tree.c",
         from: "\tif (t->refill.n)",
         to: "\tif (0)",
     },
@@ -807,7 +807,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "units_place_left",
         mistake: "whom no unit may serve was chosen, and places above it stay as they were",
-        file: "pick.c",
+        file: "tree.c",
         from: "\t\tif (RS_EVER_SEVERAL)\n\t\t\trs_refresh_path(t, n);",
         to: "\t\t",
     },

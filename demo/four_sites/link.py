@@ -121,6 +121,15 @@ def half_run(half: str, reserv: Callable[..., Any], reserv_program: str, points:
             made.server.start(min(cpus), [reserv_program, "run", "--net", f"{DEV}/q{site + 1}", "--"] if half == RESERVED else [])
         for made in sites:
             made.wait_ready()
+        return {"half": half, **ramp(sites, spaces, queues(half) if half != BASELINE else [], points, settle_s, window_s, half, said)}
+
+
+def ramp(sites: list[Site], spaces: list[str], nodes: list[str], points: list[int], settle_s: float, window_s: float, title: str,
+         said: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
+    """More and more clients of the sites 2 to 4, each site's in its name space. `nodes`: of the
+    link, whose bytes are counted."""
+    cpus = os.sched_getaffinity(0)
+    with ExitStack() as stack:
         clients: list[Clients] = []
         stack.callback(lambda: [c.kill() for c in clients])
         before, measured = (0,) * plan.SITES, []
@@ -134,22 +143,22 @@ def half_run(half: str, reserv: Callable[..., Any], reserv_program: str, points:
             time.sleep(settle_s)
             begin = time.monotonic()
             counts = {site: received(c) for site, c in first.items()}
-            served_before = [served(q) for q in queues(half)] if half != BASELINE else []
+            served_before = [served(q) for q in nodes]
             time.sleep(window_s)
             took = time.monotonic() - begin
             got = [received(first[site]) - counts[site] if site in first else 0 for site in range(plan.SITES)]
-            by_link = [served(q) - b for q, b in zip(queues(half), served_before)]
+            by_link = [served(q) - b for q, b in zip(nodes, served_before)]
             for c in clients:
                 c.check()
             measured.append({"n": n, "clients": list(plan.clients_at(n)), "seconds": took, "bytes": got, "link_bytes": by_link})
-            said(f"{half}, {n} clients each of sites 2-4: " + ", ".join(f"{b * 8e-6 / took:.1f}" for b in got) + " Mbit/s")
+            said(f"{title}, {n} clients each of sites 2-4: " + ", ".join(f"{b * 8e-6 / took:.1f}" for b in got) + " Mbit/s")
         errors = []
         for c in clients:
             c.interrupt()
         for c in clients:
             found = c.result()
             errors.append({"site": c.site + 1, **found})
-        return {"half": half, "points": measured, "wrk": errors}
+        return {"points": measured, "wrk": errors}
 
 
 def used(point: dict[str, Any]) -> float:

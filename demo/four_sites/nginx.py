@@ -83,9 +83,11 @@ class Nginx(Server):
         return [NGINX, "-p", str(self.root), "-c", str(self.config)]
 
 
-def sites(count: int, port: int, scratch: Path, slots: int, engine: bool) -> list[Site]:
-    """Sites of one server; with `engine` each is served in the container of its name."""
-    server = Nginx("127.0.0.1", port, scratch)
+def sites(count: int, port: int, scratch: Path, slots: int, engine: bool, address: str = "127.0.0.1",
+          document: tuple[str, int] | None = None) -> list[Site]:
+    """Sites of one server; with `engine` each is served in the container of its name. `document`:
+    what is asked for, by its path and length, instead of a page that is compressed."""
+    server = Nginx(address, port, scratch)
     dice = random.Random(1)
     many = range(PAGE_BYTES // 6)
     page = " ".join("".join(dice.choices("etaoinshrdlu", k=dice.randint(2, 9))) for _ in many)
@@ -94,8 +96,8 @@ def sites(count: int, port: int, scratch: Path, slots: int, engine: bool) -> lis
     for number in range(1, count + 1):
         folder = server.root / f"site{number}"
         folder.mkdir(mode=0o755)
-        made.append(Site(number, server, folder, "/page.txt", None, ("Accept-Encoding: gzip",),
-                         access_log.parse_nginx))
+        asked = (*document, ()) if document else ("/page.txt", None, ("Accept-Encoding: gzip",))
+        made.append(Site(number, server, folder, *asked, access_log.parse_nginx))
         # The four have one socket; nginx takes its options once.
         backlog = " backlog=256" if number == 1 else ""
         blocks += SERVER.format(address=server.address, port=port, host=made[-1].host,

@@ -97,7 +97,6 @@ pub(crate) struct Api {
     edit_begin: Edit,
     change: unsafe extern "C" fn(*mut RawTree) -> c_int,
     units: unsafe extern "C" fn(*mut RawTree, u32),
-    misfit: unsafe extern "C" fn(*mut RawTree, u32, *const u64, u64),
 }
 
 /// What an item asks of its queue's class; 0: not set.
@@ -467,12 +466,6 @@ impl Core {
                 words.as_ptr(),
             );
         }
-    }
-
-    /// A pick is undone, for the item may use these units only: it waits on.
-    pub fn misfit(&mut self, item: u32, mask: [u64; 4], now: u64) {
-        // SAFETY: as above; four words are read.
-        unsafe { (self.api.misfit)(self.tree.as_ptr(), self.known(item), mask.as_ptr(), now) }
     }
 
     /// The tree has so many units from now on.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Several units: a thread goes back to the unit that it left, within a stated bound
-//! (`rs_queue_near` of sched/pick.c).
+//! (`rs_queue_near` of sched/tree.c).
 
 use reserv_oracle::core::{APART, Build, Core, Q0, ROOT, Setup};
 use reserv_oracle::smp::{Habit, Machine};
