@@ -21,8 +21,9 @@
  *    upstream): the container of that request;
  *  - what a handler does for another request (the next HTTP/2 stream in the same bytes, the completion
  *    of a task of a thread pool): from its first phase, header or body filter on.
- * Not covered: threads of pools (`aio threads`), the resolver over UDP, cache managers, and whatever
- * other modules do by timers of their own. That is where the server is, in none of the containers.
+ * Threads of pools (`aio threads`) are pool.c's. Not covered: the resolver over UDP, cache managers,
+ * and whatever other modules do by timers of their own. That is where the server is, in none of the
+ * containers.
  *
  * Order. The kernel gives containers their shares, by turns of threads. A worker that takes events as
  * they come would give each as much as its clients ask for, whatever turns it gets: so where events

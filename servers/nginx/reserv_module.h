@@ -84,8 +84,9 @@ struct work {
 	uint64_t cpu_ns; /* of the worker while it worked for it */
 };
 
-/* The one name that others see: nginx loads modules into one space of names. */
-extern ngx_module_t ngx_http_reserv_module;
+/* The names that others see: nginx loads modules into one space of names. */
+extern ngx_module_t ngx_http_reserv_module, ngx_http_reserv_pool_module;
+extern ngx_module_t ngx_http_copy_filter_module; /* nginx's */
 #pragma GCC visibility push(hidden)
 
 /* conf.c */
