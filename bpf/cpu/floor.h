@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * The floor of kernel threads, and of programs that the kernel waits for to write pages
- * (PF_LOCAL_THROTTLE: Reserv's block servers and reservd's threads, who say so to be counted here:
- * crates/daemon/src/priority.rs). Those in q0 run outside of the tree while their CPU's bucket
- * holds something: at once when they wake, and out of q0, a step at a time, when the bucket has
- * filled again. Beyond that they compete in q0. Hence on each CPU, over any time T, kernel threads
- * that have work get at least 5 % of T, less a step (less 10 ms more, where all of them are nice),
- * and the floor takes at most 5 % of T, 20 ms and a step from the tree.
+ * (PF_LOCAL_THROTTLE: Reserv's block servers, and reservd's threads that hear root, who say so to
+ * be counted here: crates/daemon/src/priority.rs). Those in q0 run outside of the tree while their
+ * CPU's bucket holds something: at once when they wake, and out of q0, a step at a time, when the
+ * bucket has filled again. Beyond that they compete in q0. Hence on each CPU, over any time T,
+ * kernel threads that have work get at least 5 % of T, less a step (less 10 ms more, where all of
+ * them are nice), and the floor takes at most 5 % of T, 20 ms and a step from the tree.
  *
- * A nice one (ksmd, khugepaged, reservd's that work for tenants too) begins a step only while the
- * bucket is more than half full. Such threads have work for as long as they are let: they would
- * leave a bucket that is always empty, and whoever needs it now and then, a disk's server, would
- * wait for 60 ms at each request. What they get in the long run is the same.
+ * A nice one (ksmd, khugepaged) begins a step only while the bucket is more than half full. Such
+ * threads have work for as long as they are let: they would leave a bucket that is always empty,
+ * and whoever needs it now and then, a disk's server, would wait for 60 ms at each request. What
+ * they get in the long run is the same.
  */
 
 /*

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How threads are begun here, all of them (a test looks for others), for two reasons:
-//!
-//! * Each has the floor of kernel threads, since each may have a resource or a lock that root waits
-//!   for ([`crate::priority`]).
-//! * Who has no memory for one is told so. The standard library gives each thread a second stack,
-//!   for signals, as the first thing that the thread does, and ends the process where there is none
-//!   to be had.
+//! How threads are begun here, so that who has no memory for one is told so. The standard library
+//! gives each thread a second stack, for signals, as the first thing that the thread does, and ends
+//! the process where there is none to be had.
 
 use std::io;
 use std::thread::JoinHandle;
-
-use crate::priority;
 
 /// Of most threads: the standard library's own.
 const STACK: usize = 2 << 20;
@@ -32,13 +26,7 @@ pub(crate) fn thread_of<T: Send + 'static>(
     body: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
     memory(stack + FIRST)?;
-    priority::with_floor(|first| {
-        let body = move || {
-            first();
-            body()
-        };
-        std::thread::Builder::new().name(name.to_owned()).stack_size(stack).spawn(body)
-    })
+    std::thread::Builder::new().name(name.to_owned()).stack_size(stack).spawn(body)
 }
 
 /// Whether there is room for so many bytes. Somebody else may be quicker; who has as good as none

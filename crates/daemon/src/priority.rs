@@ -7,33 +7,14 @@
 //! own, beside our tree: `SCHED_DEADLINE`, 2 ms in 10 ms. It is a guarantee and a bound: whoever
 //! floods /reserv with requests takes at most a fifth of one CPU from the others for each of the
 //! two threads that have it (a real-time priority would have no such bound).
-//!
-//! All other threads may have a resource, or a lock, when their turn in q0 ends, and root's edit
-//! would wait for their next one, behind every thread of a tenant's there. So each has the floor of
-//! kernel threads (`bpf/cpu/floor.h`), from its first step on: [`crate::begin`], where all threads
-//! are begun, sees to it. Tenants decide how much there is to do for most of them (process events,
-//! releases, requests), and the floor is the kernel's own and root's too. So whoever is not for
-//! root alone ([`for_root`]) is nice there, and leaves half of what a CPU has of it to them.
 
-use std::cell::Cell;
 use std::io;
-use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// While nothing schedules yet (programs are verified and loaded, a tree is adopted), a reservation
 /// of 2 ms would be too little, and as one of many the daemon would wait for its turn: on a busy
 /// machine `reserv up` took minutes.
 const NICE: libc::c_int = -10;
-/// Who is nice begins a step under the floor only while more than half of it is there.
-const NICE_OF_ALL: libc::c_int = 1;
-
-/// The CPU's driver has a floor. Under another one a thread that is nice would only wait longer.
-static FLOOR: AtomicBool = AtomicBool::new(false);
-
-thread_local! {
-    static FOR_ROOT: Cell<bool> = const { Cell::new(false) };
-}
 
 const RUNTIME: Duration = Duration::from_millis(2);
 const PERIOD: Duration = Duration::from_millis(10);
@@ -72,79 +53,43 @@ pub fn reserve() {
     }
 }
 
-/// Whether the CPU's driver has a floor, for threads that begin from now on.
-pub fn there_is_a_floor(is: bool) {
-    FLOOR.store(is, Ordering::SeqCst);
+/// Threads that `begin` begins, and those that they begin, have the floor of kernel threads in q0
+/// (`bpf/cpu/floor.h`): the full driver gives it to whoever tells the kernel that it waits for him,
+/// which takes `CAP_SYS_RESOURCE`. A new thread has it from its first step on, as a reservation of
+/// its own has not. For threads that hear root alone, since it is shared with the kernel's own.
+/// Where the kernel refuses, they are served with q0.
+pub fn with_floor<T>(begin: impl FnOnce() -> T) -> T {
+    as_flusher(true, begin)
 }
 
-/// Threads that `begin` begins, and those that they begin, work for root alone.
-pub fn for_root<T>(begin: impl FnOnce() -> T) -> T {
-    working_for(true, begin)
+/// Threads that `begin` begins have no floor, also where the calling one gives it to those that it
+/// begins: what goes on when root's request has been answered, and works for everybody.
+pub fn without_floor<T>(begin: impl FnOnce() -> T) -> T {
+    as_flusher(false, begin)
 }
 
-/// Threads that `begin` begins work for everybody, also where the calling one works for root: what
-/// goes on when root's request has been answered.
-pub fn for_all<T>(begin: impl FnOnce() -> T) -> T {
-    working_for(false, begin)
-}
-
-fn working_for<T>(root: bool, begin: impl FnOnce() -> T) -> T {
-    let was = FOR_ROOT.replace(root);
-    let done = begin();
-    FOR_ROOT.set(was);
-    done
-}
-
-/// Begins a thread: `spawn` is given what the thread is to do before anything else. It has the
-/// floor from its first step on, as a reservation of its own has not: the full driver gives it to
-/// who tells the kernel, by then, that it waits for him (`PR_SET_IO_FLUSHER`), which takes
-/// `CAP_SYS_RESOURCE`. Where the kernel refuses, the thread is served with q0.
-pub(crate) fn with_floor<T>(spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> T) -> T {
-    let root = FOR_ROOT.get();
-    let first = Box::new(move || {
-        FOR_ROOT.set(root);
-        if !root && FLOOR.load(Ordering::SeqCst) {
-            be_nice();
-        }
-    });
-    let did = is_flusher();
-    if !did {
-        flusher(true);
-    }
-    let spawned = spawn(first);
-    if !did {
-        flusher(false);
-    }
-    spawned
-}
-
-/// Unless somebody chose a nice value that is as high.
-fn be_nice() {
-    // SAFETY: no memory is involved; 0 is the calling thread.
-    unsafe {
-        if libc::getpriority(libc::PRIO_PROCESS, 0) < NICE_OF_ALL {
-            libc::setpriority(libc::PRIO_PROCESS, 0, NICE_OF_ALL);
-        }
-    }
-}
-
-/// Whether the calling thread says that the kernel waits for it.
-fn is_flusher() -> bool {
+/// What `begin` begins says so, or does not; the calling thread is as before afterwards.
+fn as_flusher<T>(yes: bool, begin: impl FnOnce() -> T) -> T {
     const PR_GET_IO_FLUSHER: libc::c_int = 58;
     // SAFETY: numbers only. An error reads as no.
-    unsafe { libc::prctl(PR_GET_IO_FLUSHER, 0, 0, 0, 0) == 1 }
+    let did = unsafe { libc::prctl(PR_GET_IO_FLUSHER, 0, 0, 0, 0) } == 1;
+    if did != yes {
+        flusher(yes);
+    }
+    let done = begin();
+    if did != yes {
+        flusher(did);
+    }
+    done
 }
 
 /// Whether the calling thread, and threads that it begins from now on, say so.
 fn flusher(yes: bool) {
     const PR_SET_IO_FLUSHER: libc::c_int = 57;
-    static SAID: Once = Once::new();
     // SAFETY: numbers only.
     if unsafe { libc::prctl(PR_SET_IO_FLUSHER, libc::c_ulong::from(yes), 0, 0, 0) } < 0 {
         let error = io::Error::last_os_error();
-        SAID.call_once(|| {
-            tracing::info!(%error, "no floor for reservd's threads: they are served with q0");
-        });
+        tracing::info!(%error, "no floor for the control socket's threads: they wait with q0");
     }
 }
 
@@ -173,38 +118,5 @@ mod tests {
     #[test]
     fn the_structure_has_the_kernels_first_length() {
         assert_eq!(size_of::<Attributes>(), 48);
-    }
-
-    fn nice() -> i32 {
-        // SAFETY: no memory is involved; 0 is the calling thread.
-        unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
-    }
-
-    /// What a thread has that is begun here: the floor, for whom it works, and its nice value.
-    fn begun() -> (bool, bool, i32) {
-        let thread = crate::begin::thread("one", || (is_flusher(), FOR_ROOT.get(), nice()));
-        thread.unwrap().join().unwrap()
-    }
-
-    #[test]
-    fn every_thread_that_is_begun_has_the_floor_and_leaves_half_of_it_to_root() {
-        flusher(true);
-        let may = is_flusher();
-        flusher(false);
-        if !may {
-            // A test that needs root says so.
-            eprintln!("not root: no floor to look at");
-        }
-        let nice = nice();
-        assert_eq!(begun(), (may, false, nice), "there is no floor to leave something of");
-        assert!(!is_flusher(), "who begins it is as before");
-        there_is_a_floor(true);
-        assert_eq!(begun(), (may, false, nice.max(NICE_OF_ALL)));
-        let of_root = for_root(|| crate::begin::thread("control", || (begun(), for_all(begun))));
-        let (own, others) = of_root.unwrap().join().unwrap();
-        assert_eq!(own, (may, true, nice), "root's begins one of root's");
-        assert_eq!(others, (may, false, nice.max(NICE_OF_ALL)), "or one of everybody's");
-        assert_eq!(begun(), (may, false, nice.max(NICE_OF_ALL)), "and is alone in that");
-        there_is_a_floor(false);
     }
 }

@@ -11,9 +11,6 @@
 //! | watch | process events or scans, for the rules |
 //! | control | one per connection |
 //! | ask | asks a resource for who must not be lost over it |
-//! | down | ends everything, when that is asked for |
-//!
-//! All but main are begun in one place (`begin.rs`), and have the CPU's floor (`priority.rs`).
 //!
 //! A thread that panics ends the process: the state of the others cannot be trusted then, the
 //! journal's can.
@@ -271,7 +268,6 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
     let unanswered = Unanswered::open(&settings.unanswered());
     let found = session::mounted(&settings.mount).map_err(context("mount table"))?;
     let (core, room) = begin(settings, found.is_none())?;
-    priority::there_is_a_floor(core.has_floor());
     let fresh_start = core.is_fresh();
     // Before the mount: a start that fails leaves none.
     let listener = match control::bind(&settings.socket()) {
@@ -320,8 +316,8 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
         unanswered: unanswered.clone(),
     };
     let socket = settings.socket();
-    // Only root is heard there.
-    priority::for_root(|| {
+    // Only root is heard there, and is heard however many threads of others wait.
+    priority::with_floor(|| {
         spawn("control", move || {
             let listener = listener.unwrap_or_else(|| control::bind_at_last(&socket));
             control::serve(&listener, served);
@@ -438,7 +434,7 @@ fn wait(
                 Word::Stopping.send(&link);
                 // Asked for by its name, a stop of everything is refused while a disk is in use.
                 // The service manager's is not to be: what is in use stays.
-                let stopped = stop_for_root(settings, core, answer.is_none());
+                let stopped = stop(settings, core, answer.is_none());
                 match (&stopped, answer) {
                     (Ok(()), answer) => {
                         Word::Done.send(&link);
@@ -460,15 +456,6 @@ fn wait(
             }
         }
     }
-}
-
-/// On a thread that has the floor, as the main one has not. Without one it is done here.
-fn stop_for_root(settings: &Settings, core: &Arc<Core>, leave: bool) -> Result<(), Refusal> {
-    let (settings_, core_) = (settings.clone(), core.clone());
-    let body = move || stop(&settings_, &core_, leave);
-    let thread = priority::for_root(|| begin::thread("down", body));
-    // Who panics has ended the process.
-    thread.ok().and_then(|thread| thread.join().ok()).unwrap_or_else(|| stop(settings, core, leave))
 }
 
 fn stop(settings: &Settings, core: &Arc<Core>, leave: bool) -> Result<(), Refusal> {

@@ -244,37 +244,6 @@ fn used(code: &str) -> BTreeSet<String> {
     found
 }
 
-/// Lines that begin a thread; tests may.
-fn threads(text: &str) -> Vec<&str> {
-    const BEGIN: &[&str] =
-        &["thread::spawn", "thread::Builder", "thread::scope", "Builder::new().name"];
-    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-    let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
-    code.filter(|line| BEGIN.iter().any(|word| line.contains(word))).collect()
-}
-
-#[test]
-fn threads_of_the_daemon_are_begun_in_one_place() {
-    let mut sources = Vec::new();
-    files(&root().join("crates/daemon/src"), &mut sources);
-    let mut begun = 0;
-    for path in sources {
-        let text = fs::read_to_string(&path).expect("readable");
-        if path.ends_with("daemon/src/begin.rs") {
-            assert_eq!(threads(&text).len(), 1, "{}", path.display());
-        } else {
-            assert_eq!(threads(&text), [""; 0], "{}: crate::begin is for that", path.display());
-            begun += text.matches("begin::thread").count();
-        }
-    }
-    assert!(begun >= 10, "{begun} places that begin one");
-    assert_eq!(threads("    std::thread::spawn(body);").len(), 1);
-    assert_eq!(
-        threads("// std::thread::spawn\n#[cfg(test)]\nmod tests { thread::spawn(x) }").len(),
-        0
-    );
-}
-
 /// Modules that use each other in a circle: what is left when those are taken away, again and
 /// again, that use none of the others.
 fn circle(mut modules: BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {

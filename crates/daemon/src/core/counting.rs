@@ -17,7 +17,6 @@ use super::{Core, Refusal, SHORT, lock, rate, stopped};
 use crate::begin;
 use crate::drivers::Wanted;
 use crate::held::Held;
-use crate::priority;
 use crate::registry::Known;
 
 /// How long a start waits for what was up before. What takes longer comes up beside the others.
@@ -246,8 +245,7 @@ impl Core {
                 core.bring_up_again(&slot_, &known_);
                 drop(of_thread);
             };
-            // No tenant decides how much there is to do, and root waits for it.
-            if priority::for_root(|| begin::thread("again", body)).is_err() {
+            if begin::thread("again", body).is_err() {
                 self.bring_up_again(&slot, &known);
             }
         }

@@ -294,12 +294,6 @@ impl Core {
         &self.settings.mount
     }
 
-    /// Whether the CPU's driver has a floor for threads that the kernel waits for.
-    pub fn has_floor(&self) -> bool {
-        let cpu = self.slot(Resource::CPU).and_then(|slot| slot.held_within(SHORT));
-        cpu.is_ok_and(|held| held.engine.plane().info().name == "full")
-    }
-
     /// Whether nothing was there before this worker.
     pub fn is_fresh(&self) -> bool {
         self.slots().values().all(|slot| slot.held_within(SHORT).is_ok_and(|held| held.is_fresh()))

@@ -62,7 +62,7 @@ impl Core {
         let Some(wakes) = slot.wakes() else { return Ok(()) };
         let (core, of_thread) = (self.clone(), slot.clone());
         let body = move || core.look(&of_thread, &wakes, &forgetter);
-        let begun = priority::for_all(|| begin::thread("poll", body).map(drop));
+        let begun = priority::without_floor(|| begin::thread("poll", body).map(drop));
         begun.map_err(|error| Refusal::no_thread(&format!("look after {}", slot.name), &error))
     }
 
