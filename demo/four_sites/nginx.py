@@ -83,8 +83,8 @@ class Nginx(Server):
         return [NGINX, "-p", str(self.root), "-c", str(self.config)]
 
 
-def sites(count: int, port: int, scratch: Path, slots: int, engine: bool, address: str = "127.0.0.1",
-          document: tuple[str, int] | None = None) -> list[Site]:
+def sites(count: int, port: int, scratch: Path, slots: int, engine: bool,
+          address: str = "127.0.0.1", document: tuple[str, int] | None = None) -> list[Site]:
     """Sites of one server; with `engine` each is served in the container of its name. `document`:
     what is asked for, by its path and length, instead of a page that is compressed."""
     server = Nginx(address, port, scratch)

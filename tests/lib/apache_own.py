@@ -74,8 +74,9 @@ class Server:
     def stop(self):
         """Until it has ended."""
         at = f"{self.folder}/t/logs/httpd.pid"
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(at, encoding="ascii") as file:
-            os.kill(int(file.read()), signal.SIGTERM)
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            with open(at, encoding="ascii") as file:
+                os.kill(int(file.read()), signal.SIGTERM)
         for _ in range(600):
             if not os.path.exists(at):
                 break
@@ -91,8 +92,8 @@ def run(driver, scratch, played):
         skip("no module: there is no apache2-dev here")
     only, chosen = os.environ.get("ONLY", "*.t"), os.environ.get("WAYS", "*")
     ways = {way: text for way, text in WAYS.items() if fnmatch.fnmatch(way, chosen)}
-    names = sorted(os.path.relpath(path, tests) for path in glob.glob(f"{tests}/t/**/*.t", recursive=True))
-    names = [name for name in names if fnmatch.fnmatch(name, only)]
+    files = glob.glob("t/**/*.t", root_dir=tests, recursive=True)
+    names = sorted(name for name in files if fnmatch.fnmatch(name, only))
     servers = {}
     with Live(driver) as live:
         live.reserv("mk", "--container", "--sched", "web", "--share", "400")
@@ -103,7 +104,8 @@ def run(driver, scratch, played):
             bare = Server(tests, f"{scratch}/bare", 18000)
             servers["without"] = bare
             for n, (way, text) in enumerate((*ways.items(), ("refusing", REFUSES))):
-                servers[way] = Server(tests, f"{scratch}/way{n}", 19000 + 1000 * n, text, played.env())
+                folder, port = f"{scratch}/way{n}", 19000 + 1000 * n
+                servers[way] = Server(tests, folder, port, text, played.env())
             with concurrent.futures.ThreadPoolExecutor(3) as pool:
                 runs = {way: pool.submit(servers[way].side.all_of, names, 1, way) for way in ways}
                 all_ends = {way: done.result() for way, done in runs.items()}

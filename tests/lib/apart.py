@@ -58,7 +58,8 @@ def run(name, main, seconds, *files, network=False):
         with open(f"{group}/cgroup.kill", "w", encoding="ascii") as kill:
             kill.write("1")
         for top in glob.glob(f"/sys/fs/cgroup/*/reserv-{name}-{child}"):
-            subprocess.run(["find", top, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";"], check=False)
+            command = ["find", top, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";"]
+            subprocess.run(command, check=False)
 
     signal.signal(signal.SIGTERM, end)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -118,7 +118,8 @@ def run(driver, played=None):
                 # Must fail.
                 before = holds(server, live)["bound"]
                 live.reserv("tag", "cpu/web/a", os.getpid())
-                check(holds(server, live)["bound"] > before, f"{name}: a binding that is left would be seen")
+                check(holds(server, live)["bound"] > before,
+                      f"{name}: a binding that is left would be seen")
                 live.reserv("tag", "cpu/q0", os.getpid())
             finally:
                 server.stop()

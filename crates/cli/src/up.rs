@@ -455,7 +455,8 @@ fn partly(missing: &BTreeMap<Name, String>) -> Error {
         .hint("'reserv status' says which driver is waited for")
 }
 
-/// So long a CPU that has not told yet what it is may take: it comes up, or its worker has just died.
+/// So long a CPU that has not told yet what it is may take: it comes up, or its worker has just
+/// died.
 const TOLD_MAX: Duration = Duration::from_secs(10);
 
 /// What the CPU says of itself.

@@ -82,8 +82,8 @@ def judge(data, band):
                                plan.shares(least)[0], band["site1"]))
         rates = {p["n"]: p["bytes"][0] / p["seconds"] for p in ours}
         at_8, most = min(n for n in rates if n >= 8), max(rates)
-        checks.append(at_least(f"{server}, E-F9: site 1's rate at n = {most}, of that at n = {at_8}",
-                               rates[most] / rates[at_8], band["kept"]))
+        text = f"{server}, E-F9: site 1's rate at n = {most}, of that at n = {at_8}"
+        checks.append(at_least(text, rates[most] / rates[at_8], band["kept"]))
         for name in "E-F8", "E-F10":
             off = {p["n"]: plan.shares(p)[0] - theory_site1(p["n"]) for p in points[name]}
             far = max(off, key=lambda n, off=off: abs(off[n]))
