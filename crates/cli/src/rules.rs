@@ -114,19 +114,19 @@ struct Count {
     dropped: u64,
 }
 
-/// Of these rules; none where they are others by now.
-fn counts(control: &mut Control, seen: &[Rule]) -> Result<Vec<Count>, Error> {
-    #[derive(Deserialize)]
-    struct Told {
-        rules: Vec<Rule>,
-        #[serde(default)]
-        counts: Vec<Count>,
-    }
-    if seen.iter().all(|rule| rule.conditions.from.is_none()) {
-        return Ok(Vec::new());
-    }
-    let told = control.ask::<Told>(&Command::Rules {})?;
-    Ok(if told.rules == seen { told.counts } else { Vec::new() })
+/// What is told of rules; `busy`: the links that did not tell what came in.
+#[derive(Deserialize)]
+struct Told {
+    rules: Vec<Rule>,
+    #[serde(default)]
+    counts: Vec<Count>,
+    #[serde(default)]
+    busy: Vec<String>,
+}
+
+/// The rules that run. All resources may be late: rules are reservd's own.
+fn told(control: &mut Control) -> Result<Told, Error> {
+    control.ask::<Told>(&Command::Rules {})
 }
 
 /// The rules instead of those that run, if these are what was seen of them.
@@ -147,7 +147,7 @@ pub(crate) fn rule(args: &args::Rule, json: bool) -> Result<ExitCode, Error> {
         _ => None,
     };
     let mut control = Control::need()?;
-    let seen = crate::up::saved(&mut control)?.rules;
+    let Told { rules: seen, counts, busy } = told(&mut control)?;
     let line = |n: usize, rule: &Rule| format!("{} {}\n", n + 1, words(rule));
     let at = |n: u32| usize::try_from(n).unwrap_or(usize::MAX) - 1;
     // Of the rules that run already it was said when they came.
@@ -179,9 +179,13 @@ pub(crate) fn rule(args: &args::Rule, json: bool) -> Result<ExitCode, Error> {
             ('-', line(at(*number), &gone))
         }
         _ => {
-            let counts = counts(&mut control, &seen)?;
+            let missing = (!busy.is_empty()).then(|| {
+                let links = busy.join(", ");
+                format!("{links}: busy; what came in there is not told, ask again")
+            });
             if json {
-                return say_json(&json!({ "rules": seen, "counts": counts }));
+                note(missing);
+                return say_json(&json!({ "rules": seen, "counts": counts, "busy": busy }));
             }
             let mut text = String::new();
             for (n, rule) in seen.iter().enumerate() {
@@ -194,6 +198,7 @@ pub(crate) fn rule(args: &args::Rule, json: bool) -> Result<ExitCode, Error> {
                     );
                 }
             }
+            note(missing);
             return say(&text);
         }
     };
@@ -218,7 +223,7 @@ fn change(
             Err(error) if error.errno == Some(libc::EAGAIN) && left > 0 => {}
             done => return done,
         }
-        seen = crate::up::saved(control)?.rules;
+        seen = told(control)?.rules;
     }
     Ok(())
 }

@@ -376,8 +376,9 @@ fn answer(
         Command::Rules {} => {
             let applied = core.applied_rules();
             let (rules, watch) = (core.rules(), core.watched());
-            let counts = core.arrivals();
-            json!({"rules": *rules, "watch": watch, "applied": applied, "counts": counts})
+            let (counts, busy) = core.arrivals();
+            let rules = &*rules;
+            json!({"rules": rules, "watch": watch, "applied": applied, "counts": counts, "busy": busy})
         }
         Command::Upgrade { resource } => json!({"upgraded": core.upgrade(&resource)?}),
         Command::Down { resource: Some(name) } => {

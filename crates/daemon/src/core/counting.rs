@@ -204,22 +204,32 @@ impl Core {
         Ok(())
     }
 
-    /// What has come in by the rules about who comes, by the number of the rule.
-    pub fn arrivals(&self) -> Vec<Came> {
-        let mut all = Vec::new();
+    /// What has come in by the rules about who comes, by the number of the rule; and the links that
+    /// have such rules and are busy, of which it is not told.
+    pub fn arrivals(&self) -> (Vec<Came>, Vec<Name>) {
+        let (mut all, mut busy) = (Vec::new(), Vec::new());
         for slot in self.slots().values().filter(|slot| slot.is_up() && slot.is_link()) {
             let rules = self.rules();
-            let numbers = (1..).zip(rules.iter()).filter(|(_, rule)| {
-                rule.of_link(&slot.name).is_some_and(|of_link| of_link.arrival.is_some())
-            });
-            let Ok(held) = slot.held_within(SHORT) else { continue };
+            let mut numbers = (1..)
+                .zip(rules.iter())
+                .filter(|(_, rule)| {
+                    rule.of_link(&slot.name).is_some_and(|of_link| of_link.arrival.is_some())
+                })
+                .peekable();
             let link = slot.name.clone();
+            if numbers.peek().is_none() {
+                continue;
+            }
+            let Ok(held) = slot.held_within(SHORT) else {
+                busy.push(link);
+                continue;
+            };
             let counted = numbers.zip(held.engine.arrivals());
             all.extend(counted.filter_map(|((rule, _), sample)| {
                 Some(Came { rule, link: link.clone(), sample: sample? })
             }));
         }
-        all
+        (all, busy)
     }
 
     /// Tells all links.
