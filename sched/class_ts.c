@@ -66,7 +66,7 @@ RS_INLINE int ts_preempts(struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *
 RS_INLINE int ts_quiet(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, struct rs_item RS_ARENA *it,
 		       struct rs_item RS_ARENA *cur, u64 now)
 {
-	struct rs_tag g = { it->tag.base, 0, it->tag.epoch, it->tag.hi };
+	struct rs_tag g = { .base = it->tag.base, .epoch = it->tag.epoch, .hi = it->tag.hi };
 	u64 from = q->clock.v - ts_credit(t, it), ran = now - cur->started;
 
 	if (it->flags & (RS_ITEM_BATCH | RS_ITEM_BACKGROUND))

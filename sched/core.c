@@ -4,6 +4,7 @@
 #include "registry.h"
 #include "batch.h"
 #include "heap.c"
+#include "ahead.c"
 #include "tags.c"
 #include "policy_sfq.c"
 #include "policy_eevdf.c"

@@ -68,7 +68,7 @@
  *
  * Several units: as with sfq, steps in service count as if they had taken what is reserved, for
  * eligibility and for V. Where nobody is eligible, the earliest deadline goes first. Debt is held
- * to 5 (units + 1) of a child's own steps.
+ * to 5 (units + 1) of a child's own steps; ahead.c has the order of those that would have more.
  *
  * Weights that threads cannot use. As a client such a child would have ever more credit, and V, the
  * mean by weight, would go as slowly as it does: all others would be ahead of V, and lose their
@@ -81,7 +81,9 @@
  * at once, which is one step of a client over W. What a change of membership is worth, to whoever
  * changes and to all others together, is at most that many steps of work. Above a scheduler with a
  * child that is behind, its place is SFQ_AHEAD quanta before its deadline, eligible or not
- * (rs_hurried). Shares are those of GMS (docs/notes/sched.md); of the bounds none is claimed.
+ * (rs_hurried). Shares are those of GMS (docs/notes/sched.md); of the bounds none is claimed. Children
+ * that may use one of several units only, where that has more to do than others, look the same, and
+ * have no order among themselves then (there, "Units with less to do"): sfq has.
  *
  * Deviations: eligibility is looked at before each step, not each request (PSS, §3.2), so a long
  * request does not make debt beyond a step. Rule 4 is Linux' delayed dequeue with a zero clamp. Lag
@@ -464,7 +466,7 @@ RS_FN_VOID(ee_charge_saturated, (struct rs_tree RS_ARENA *t, struct rs_node RS_A
 RS_FN_VOID(eevdf_charge, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 	   struct rs_node RS_ARENA *c, u64 work, u32 forced), (t, p, c, work, forced))
 {
-	u64 z = p->clock.v, base, rem, low, high, step;
+	u64 z = p->clock.v, base, rem, low, high, step = 0;
 	u32 w = c->weight, saturated = 0;
 
 	if (!w) {
@@ -504,6 +506,8 @@ RS_FN_VOID(eevdf_charge, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p
 		saturated = RS_SEVERAL(t) && p->of.ee.w > w;
 	}
 	if (rs_before(z + high, base)) {
+		if (RS_SEVERAL(t))
+			rs_ahead_more(t, p, &c->tag, base - (z + high), step);
 		base = z + high;
 		rem = 0;
 	}

@@ -159,7 +159,7 @@ RS_INLINE void sfq_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p
 		c->tag.rem = 0;
 	}
 	if (RS_SEVERAL(t) && !rs_device(t))
-		rs_tag_hold(t, &p->clock, &c->tag, work, c->weight, c->nsvc);
+		rs_tag_hold(t, p, &c->tag, work, c->weight, c->nsvc);
 }
 
 #if RS_DISK
@@ -265,7 +265,7 @@ RS_FN_PTR(struct rs_node RS_ARENA, sfq_pick_far,
 {
 	struct rs_entry RS_ARENA *e = p->ready.e;
 	struct rs_node RS_ARENA *c, *best = 0;
-	u64 key = 0, seq = 0;
+	struct rs_far far = { .rank = 3 };
 	u32 n = p->ready.n, seen = rs_zero;
 
 	/*
@@ -273,11 +273,9 @@ RS_FN_PTR(struct rs_node RS_ARENA, sfq_pick_far,
 	 */
 	RS_LOOP(i, n) {
 		c = (struct rs_node RS_ARENA *)e[i].obj;
-		if (rs_node_allows(c, unit) && (!best || rs_entry_before(e[i].key, e[i].seq, key, seq))) {
+		if (rs_node_allows(c, unit) &&
+		    rs_ahead_before(&p->clock, &c->tag, e[i].key, e[i].seq, &far))
 			best = c;
-			key = e[i].key;
-			seq = e[i].seq;
-		}
 		seen++;
 	}
 	t->looked += n;

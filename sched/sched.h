@@ -178,6 +178,7 @@ static volatile const u32 rs_zero = 0;
 #define RS_NODES_OPEN (RS_NODES_MAX - RS_HIDDEN_MAX)
 #define RS_ITEMS_MAX 32768
 #define RS_DEPTH_MAX 16 /* nodes on a path, root and queue included */
+#define RS_LEVELS 4 /* of these, for which a unit keeps where those ahead are (ahead.c) */
 #define RS_UNIT_WORDS 4 /* 64 units a word */
 #define RS_UNITS_MAX (64 * RS_UNIT_WORDS)
 #define RS_TAG_SHIFT 20 /* tags are work << 20 / weight (docs/notes/algorithms.md §11) */
@@ -333,6 +334,12 @@ struct rs_tag {
 	u64 base; /* start tag of the next step; the finish tag while idle */
 	u64 rem; /* of the division in base */
 	u32 epoch, hi; /* of the clock, when the child last became idle */
+	/*
+	 * several units: what base was not charged for (ahead.c), which is void when v has passed
+	 * `until`
+	 */
+	u64 over, until;
+	u32 over_part, pad; /* the rest of the division in over */
 };
 
 /* The virtual time those tags are measured against. */
@@ -342,6 +349,7 @@ struct rs_clock {
 	u32 epoch; /* bumped when the last child becomes idle: older finish tags are void */
 	u32 hi; /* bumped at each 2^60 of v: tells finish tags that are too old to compare */
 	u64 slow; /* several units: the longest step of late, in tag units */
+	u64 over; /* several units: of the last child that was ahead (ahead.c) */
 };
 
 /* policy_eevdf.c */
@@ -591,6 +599,11 @@ struct rs_unit {
 	 * (rs_own_weight)
 	 */
 	u32 own, pad;
+	/* ahead.c: of the nodes by depth, `over` of the last child ahead that was served here */
+	struct {
+		u32 node, pad; /* by index, plus one */
+		u64 over;
+	} level[RS_LEVELS];
 };
 
 struct rs_tree {
@@ -633,6 +646,7 @@ struct rs_tree {
 	u32 params_most; /* the same: the item's weight_most */
 	/* in rs_settle: so much of the work is of another item of the queue, whose tag has it */
 	u64 lent;
+	u32 ending, pad3; /* in rs_settle, several units: the one whose step ends */
 	/* several units: choices in a row, of each, for which a queue's first item is passed over */
 	u32 near;
 	u32 quanta; /* rs_quantum_some: the first slot to look at, plus one; 0: none */

@@ -59,6 +59,7 @@ RS_INLINE void rs_tag_new(struct rs_clock RS_ARENA *c, struct rs_tag RS_ARENA *g
 	g->rem = 0;
 	g->epoch = c->epoch;
 	g->hi = c->hi;
+	g->until = c->v;
 }
 
 RS_INLINE void rs_tag_idle(struct rs_clock RS_ARENA *c, struct rs_tag RS_ARENA *g)
@@ -106,11 +107,13 @@ RS_INLINE void rs_tag_charge(struct rs_clock RS_ARENA *c, struct rs_tag RS_ARENA
  * for ever, and so comes first whenever it waits: that is GMS's answer. How far behind is all the
  * same, as long as it is more than v moves at once; v - 4 steps of the slowest sibling bounds the
  * credit, equally for all siblings, so that those behind keep their order. Above: at most units + 1
- * steps of debt.
+ * steps of debt;
+ * the order of those that would have more is by what they had beyond (ahead.c).
  */
-RS_INLINE void rs_tag_hold(struct rs_tree RS_ARENA *t, struct rs_clock RS_ARENA *c, struct rs_tag RS_ARENA *g, u64 work,
-			   u32 w, u32 nsvc)
+RS_INLINE void rs_tag_hold(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+			   struct rs_tag RS_ARENA *g, u64 work, u32 w, u32 nsvc)
 {
+	struct rs_clock RS_ARENA *c = &p->clock;
 	u64 step = rs_vwork(work > t->quantum ? work : t->quantum, w), x;
 
 	c->slow -= c->slow >> 6;
@@ -123,6 +126,7 @@ RS_INLINE void rs_tag_hold(struct rs_tree RS_ARENA *t, struct rs_clock RS_ARENA 
 	}
 	x = c->v + step * (t->units + 1);
 	if (rs_before(x, g->base)) {
+		rs_ahead_more(t, p, g, g->base - x, step);
 		g->base = x;
 		g->rem = 0;
 	}

@@ -433,6 +433,7 @@ RS_INLINE void rs_settle_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 	if (several) {
 		own -= t->lent;
 		t->lent = 0;
+		t->ending = unit;
 	}
 	all |= rs_by_length(t) || (RS_BETWEEN && t->changes);
 	t->calls = it->calls;
@@ -449,7 +450,7 @@ RS_INLINE void rs_settle_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 		if (!q->nall && q->ready.n <= RS_FEW)
 			rs_mask_items(q);
 		if (class_keyed(q) && !rs_device(t))
-			rs_tag_hold(t, &q->clock, &it->tag, work, it->weight, 0);
+			rs_tag_hold(t, q, &it->tag, work, it->weight, 0);
 	}
 	RS_LOOP(d, RS_DEPTH_MAX) {
 		struct rs_node RS_ARENA *p = n->parent;
@@ -527,17 +528,14 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_queue_first_far,
 {
 	struct rs_entry RS_ARENA *e = q->ready.e;
 	struct rs_item RS_ARENA *it, *best = 0;
-	u64 key = 0, seq = 0;
+	struct rs_far far = { .rank = 3 };
 	u32 n = q->ready.n, seen = rs_zero;
 
 	RS_LOOP(i, n) {
 		it = (struct rs_item RS_ARENA *)e[i].obj;
 		if ((it->all || rs_unit_in(it->mask, unit)) &&
-		    (!best || rs_entry_before(e[i].key, e[i].seq, key, seq))) {
+		    rs_ahead_before(&q->clock, &it->tag, e[i].key, e[i].seq, &far))
 			best = it;
-			key = e[i].key;
-			seq = e[i].seq;
-		}
 		seen++;
 	}
 	t->looked += n;

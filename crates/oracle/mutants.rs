@@ -175,6 +175,27 @@ pub const MUTANTS: &[Mutant] = &[
         to: "\t\t\tforced = 0 * rs_forced(p, unit);",
     },
     Mutant {
+        name: "ahead_by_tag",
+        mistake: "several units: those that are held ahead go by their held tags",
+        file: "ahead.c",
+        from: "\tu32 rank = seq & RS_SEQ_BACKGROUND ? 2 : rs_is_ahead(c, g);",
+        to: "\tu32 rank = seq & RS_SEQ_BACKGROUND ? 2 : 0;\n\t(void)c;",
+    },
+    Mutant {
+        name: "ahead_old_credit",
+        mistake: "several units: who slept while he was ahead has credit for it",
+        file: "ahead.c",
+        from: "known && rs_before(g->over, least)",
+        to: "known && 0 && rs_before(g->over, least)",
+    },
+    Mutant {
+        name: "ahead_one_level",
+        mistake: "several units: those ahead begin where any unit is, not theirs",
+        file: "ahead.c",
+        from: "\tu64 level = known ? t->unit[unit].level[at].over : p->clock.over;",
+        to: "\tu64 level = p->clock.over;",
+    },
+    Mutant {
         name: "old_credit",
         mistake: "several units: what one thread could not use is credit for those who come later",
         file: "policy_sfq.c",

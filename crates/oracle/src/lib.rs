@@ -6,6 +6,7 @@
 
 #![expect(clippy::missing_panics_doc, reason = "for tests only: a panic is a failed test")]
 
+pub mod constrained;
 pub mod core;
 pub mod disk;
 pub mod drr;

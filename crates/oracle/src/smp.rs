@@ -153,7 +153,15 @@ impl Machine {
     /// # Panics
     /// When the queue does not take it.
     pub fn thread(&mut self, queue: Id, habit: Habit, mask: Option<u64>) -> usize {
-        let item = self.core.item_new(queue, 1000, 0).expect("room");
+        self.weighed(queue, 1000, habit, mask)
+    }
+
+    /// The same with a weight in the queue, in thousandths.
+    ///
+    /// # Panics
+    /// When the queue does not take it.
+    pub fn weighed(&mut self, queue: Id, weight: u32, habit: Habit, mask: Option<u64>) -> usize {
+        let item = self.core.item_new(queue, weight, 0).expect("room");
         if let Some(m) = mask {
             self.core.item_units(item, Some([m, 0, 0, 0]));
         }

@@ -3,6 +3,7 @@
 //! observed, without the exact model. Each function runs one random trace against one build of the
 //! core; a broken scheduler must fail some of them.
 
+mod apart;
 mod several;
 mod sfq;
 
@@ -15,6 +16,7 @@ use crate::rng::Rng;
 use crate::smp::{Cost, Habit, Machine};
 
 pub use crate::lag::eevdf_shares;
+use apart::{smp_apart, smp_apart_newcomers};
 pub use several::{BELOW, Policies, RARELY_MISSED, SHORT, shares_of, sleepers};
 use several::{ev_nested_shares, list_shares, smp_affinity, smp_more, smp_shares};
 use sfq::{sfq1, sfq4, sfq6, sfq7, sfq35};
@@ -37,6 +39,8 @@ pub const THEOREMS: &[Theorem] = &[
     ("SMP-4", smp_shares),
     ("EV SMP nested", ev_nested_shares),
     ("SMP affinity", smp_affinity),
+    ("SMP apart", smp_apart),
+    ("SMP apart, newcomers", smp_apart_newcomers),
     ("SMP more", smp_more),
     ("own weight model", crate::own::lockstep),
     ("own weight", crate::own::shares),

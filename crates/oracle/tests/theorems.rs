@@ -37,6 +37,8 @@ theorem!(all_work_conserved_and_counted, "ALL", 200);
 theorem!(background_waits_but_lives, "background", 100);
 theorem!(smp_affinity_starves_nobody, "SMP affinity", 40);
 
+theorem!(smp_bound_threads_share_by_weight, "SMP apart", 200);
+theorem!(smp_bound_newcomers_begin_where_the_unit_is, "SMP apart, newcomers", 100);
 theorem!(smp_more_threads_have_no_old_credit, "SMP more", 20);
 theorem!(ev_steady_lag_deadlines_isolation, "EV-1/2/3/6", 150);
 theorem!(ev_rounds_are_requests, "EV-3 rounds", 150);

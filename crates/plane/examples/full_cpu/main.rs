@@ -92,6 +92,7 @@ fn main() {
         "eevdf" => policies::run_eevdf(),
         "policies" => policies::run_policies(),
         "affinity" => threads::run_affinity(),
+        "apart" => threads::run_apart(),
         "mount" => life::run_mount(),
         "kthreads" => threads::run_kthreads(),
         "chcpures" => tags::run_chcpures(),

@@ -67,6 +67,30 @@ pub(crate) fn run_affinity() -> Answer {
     s.health("affinity")
 }
 
+/// Ten queues are bound to CPU 0. Two of weights 1 and 2 have CPU 1, and divide it so.
+pub(crate) fn run_apart() -> Answer {
+    let mut s = Setup::new()?;
+    let mut load = Load::default();
+    let mut bound = |weight: u32, cpu: usize| -> Result<NodeId, Box<dyn Error>> {
+        let queue = s.queue(NodeId::ROOT, weight)?;
+        pin(load.hog(&mut s.plane.0, queue)?, cpu);
+        Ok(queue)
+    };
+    let crowd = (0..10).map(|_| bound(100, 0)).collect::<Result<Vec<_>, _>>()?;
+    let pair = [bound(100, 1)?, bound(200, 1)?];
+    settle();
+    let all = [&pair[..], &crowd].concat();
+    let got = shares(&s.plane.0, &all, Duration::from_secs(10))?;
+    let of = |part: &[f64]| -> Vec<f64> {
+        part.iter().map(|had| had / part.iter().sum::<f64>()).collect()
+    };
+    let (pair, crowd) = got.split_at(2);
+    near(&of(pair), &[1.0 / 3.0, 2.0 / 3.0], 0.01, "a CPU of two, beside ten on the other");
+    near(&of(crowd), &[0.1; 10], 0.01, "the CPU of ten");
+    near(&[pair.iter().sum()], &[0.5], 0.01, "and each CPU is used");
+    s.health("queues bound to CPUs")
+}
+
 /// What the kernel does to threads behind our back, all at once: affinity, nice values and tags of
 /// threads that wait, run and sleep are changed while they wake each other. `OWNERS_SECONDS` of it.
 pub(crate) fn run_owners() -> Answer {
