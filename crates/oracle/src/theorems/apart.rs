@@ -49,7 +49,7 @@ pub(super) fn smp_apart(build: Build, seed: u64) -> Result<(), String> {
         .iter()
         .map(|&(weight, mask)| {
             let weight = weight * ONE;
-            if seed % 2 == 0 {
+            if seed.is_multiple_of(2) {
                 let queue = m.queue(ROOT, weight);
                 m.thread(queue, Habit::Hog, Some(mask))
             } else {
@@ -90,7 +90,7 @@ pub(super) fn smp_apart_newcomers(build: Build, seed: u64) -> Result<(), String>
     const COMES: u64 = 3000;
     let mut r = Rng::new(seed ^ 0x57e);
     let mut m = Machine::new(build, 3, Q, seed);
-    let queues = seed % 2 == 0;
+    let queues = seed.is_multiple_of(2);
     let thread = |m: &mut Machine, habit, unit: u32| {
         let queue = if queues { m.queue(ROOT, ONE) } else { Q0 };
         m.thread(queue, habit, Some(1 << unit))
