@@ -36,20 +36,23 @@ impl Scheduler {
         if fine { 0 } else { -libc::EINVAL }
     }
 
-    /// An edit as the tree has it; `None`: Cello for a node that is not the root.
-    fn op_in_tree(mut op: RsOp) -> Option<RsOp> {
+    /// An edit as the tree has it; an errno: of Cello for a node that is not the root, of limits.
+    fn op_in_tree(mut op: RsOp) -> Result<RsOp, i32> {
         let (kind, alg) = match op.code {
+            // A queue's members are its requests and its phantom: with a limit of one none would
+            // ever be served.
+            op::LIMIT if (op.a, op.b) != (0, 0) => return Err(-libc::EOPNOTSUPP),
             op::CREATE => (op.a, &mut op.b),
             op::CLASS => (wire::QUEUE.into(), &mut op.a),
             op::POLICY => (wire::SCHED.into(), &mut op.a),
-            _ => return Some(op),
+            _ => return Ok(op),
         };
         let cello = kind == u64::from(wire::SCHED) && *alg == u64::from(wire::CELLO);
         if cello && (op.code, op.node) != (op::POLICY, wire::ROOT) {
-            return None;
+            return Err(-libc::EINVAL);
         }
         *alg = Self::alg_in_tree(kind, *alg);
-        Some(op)
+        Ok(op)
     }
 
     /// Caps are the tree's, and Cello's requests wait outside of it: which of the edits would make
@@ -98,11 +101,13 @@ impl Scheduler {
                 }
                 batch.op[i].answer = 0;
             } else {
-                let Some(op) = Self::op_in_tree(batch.op[i]) else {
-                    (batch.error, batch.failed) = (-libc::EINVAL, u32::try_from(i).unwrap_or(0));
-                    return -libc::EINVAL;
-                };
-                told.op[places.len()] = op;
+                match Self::op_in_tree(batch.op[i]) {
+                    Ok(op) => told.op[places.len()] = op,
+                    Err(error) => {
+                        (batch.error, batch.failed) = (error, u32::try_from(i).unwrap_or(0));
+                        return error;
+                    }
+                }
                 places.push(i);
             }
             if code == op::DELETE && a == delete::DRAIN {
