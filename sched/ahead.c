@@ -24,7 +24,7 @@
  *
  * Bound. Shares are those of constrained max-min fairness, where two rates suffice for each unit:
  * that of v and its own. Where a child may use units of three different rates, it has the least of
- * them at least. theorems/apart.rs has both. Background children have no `over`.
+ * them at least. crates/oracle/src/theorems/apart.rs has both. Background children go by tags.
  *
  * References: Ghodsi, Zaharia, Shenker, Stoica, "Choosy: max-min fair sharing for datacenter jobs
  * with constraints", EuroSys'13 (constrained max-min fairness, and that to serve who has least

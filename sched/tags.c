@@ -107,8 +107,7 @@ RS_INLINE void rs_tag_charge(struct rs_clock RS_ARENA *c, struct rs_tag RS_ARENA
  * for ever, and so comes first whenever it waits: that is GMS's answer. How far behind is all the
  * same, as long as it is more than v moves at once; v - 4 steps of the slowest sibling bounds the
  * credit, equally for all siblings, so that those behind keep their order. Above: at most units + 1
- * steps of debt;
- * the order of those that would have more is by what they had beyond (ahead.c).
+ * steps of debt. Who would have more is ordered by what he had beyond that (ahead.c).
  */
 RS_INLINE void rs_tag_hold(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 			   struct rs_tag RS_ARENA *g, u64 work, u32 w, u32 nsvc)

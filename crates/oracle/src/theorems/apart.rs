@@ -83,9 +83,9 @@ pub(super) fn smp_apart(build: Build, seed: u64) -> Result<(), String> {
     m.core.check()
 }
 
-/// Some threads are bound to unit 0, two to unit 2. On unit 1 are some that always want it, one that
-/// sleeps at times, and later one that has just come: to sleep gives nobody more of it, and who
-/// comes late has as much as the others.
+/// Some threads are bound to unit 0, two to unit 2. On unit 1 are some that always want it, one
+/// that sleeps at times, and later one that has just come: to sleep gives nobody more of it, and
+/// who comes late has as much as the others.
 pub(super) fn smp_apart_newcomers(build: Build, seed: u64) -> Result<(), String> {
     const COMES: u64 = 3000;
     let mut r = Rng::new(seed ^ 0x57e);
