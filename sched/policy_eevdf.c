@@ -81,9 +81,9 @@
  * at once, which is one step of a client over W. What a change of membership is worth, to whoever
  * changes and to all others together, is at most that many steps of work. Above a scheduler with a
  * child that is behind, its place is SFQ_AHEAD quanta before its deadline, eligible or not
- * (rs_hurried). Shares are those of GMS (docs/notes/sched.md); of the bounds none is claimed. Children
- * that may use one of several units only, where that has more to do than others, look the same, and
- * have no order among themselves then (there, "Units with less to do"): sfq has.
+ * (rs_hurried). Shares are those of GMS (docs/notes/sched.md); of the bounds none is claimed.
+ * Children that may use only a unit that has more to do than others look the same, and have no
+ * order among themselves then (there, "Units with less to do"): under sfq they have.
  *
  * Deviations: eligibility is looked at before each step, not each request (PSS, §3.2), so a long
  * request does not make debt beyond a step. Rule 4 is Linux' delayed dequeue with a zero clamp. Lag

@@ -283,10 +283,12 @@ class Live:
         third, ours, last = theirs(), [self.service(p) - b for p, b in zip(paths, ours)], theirs()
         whole = sum(ours)
         if pids:
-            least, most = ([end - begin for begin, end in zip(*ends)] for ends in ((second, third), (first, last)))
-            far = max(max(low - had, had - high, 0) for had, low, high in zip(ours, least, most)) / (whole or 1)
-            bound = share_bound(TICK_NS, seconds, len(paths))
-            check(far <= bound, f"the kernel counted the same (within {bound:.2%})", f"{far:.3%}: {ours}, at least {least}, at most {most}")
+            least = [end - begin for begin, end in zip(second, third)]
+            most = [end - begin for begin, end in zip(first, last)]
+            beyond = [max(low - had, had - high, 0) for had, low, high in zip(ours, least, most)]
+            far, bound = max(beyond) / (whole or 1), share_bound(TICK_NS, seconds, len(paths))
+            check(far <= bound, f"the kernel counted the same (within {bound:.2%})",
+                  f"{far:.3%}: {ours}, at least {least}, at most {most}")
         got = [g / whole if whole else 0.0 for g in ours]
         return got
 

@@ -9,7 +9,6 @@
 //   workload gap FILE [THREADS]        busy; FILE (mapped, shared by all such processes) holds in its first word the time of
 //                                      the last progress of any of them, in the second the largest gap seen: how long nobody
 //                                      of them all ran; in the fourth another program's last progress
-//   workload chain RUN_US COUNT        goes on in a new child after each RUN_US of CPU time, COUNT times
 //   workload burst RUN_US SLEEP_US COUNT
 //                                      wants RUN_US of CPU time, sleeps, COUNT times; prints how long it wanted the CPU, how much it had
 //                                      when it had wanted it so long, and its longest wait for the first of it
@@ -222,19 +221,6 @@ static void *gap(void *arg)
 	return arg;
 }
 
-static int chain(uint64_t run, uint64_t count)
-{
-	while (count--) {
-		uint64_t begin = cpu_ns();
-
-		while (cpu_ns() - begin < run)
-			straight_line();
-		if (fork())
-			_exit(0);
-	}
-	return 0;
-}
-
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 1 ? argv[1] : "";
@@ -260,8 +246,6 @@ int main(int argc, char **argv)
 	}
 	if (!strcmp(mode, "rounds") && argc == 3)
 		return rounds(atoll(argv[2]) * 1000ull);
-	if (!strcmp(mode, "chain") && argc == 4)
-		return chain(strtoull(argv[2], 0, 10) * 1000, strtoull(argv[3], 0, 10));
 	if (!strcmp(mode, "burst") && argc == 5)
 		return burst(atoll(argv[2]) * 1000ull, atoll(argv[3]) * 1000ull, atoll(argv[4]));
 	if (!strcmp(mode, "decode") && argc >= 5 && argc <= 7)
@@ -284,7 +268,7 @@ int main(int argc, char **argv)
 		threads = argc > 3 ? atoi(argv[3]) : 1;
 		work = gap;
 	} else {
-		fprintf(stderr, "workload spin [THREADS] | nap RUN_US SLEEP_US | crowd THREADS [RUN_US SLEEP_US] | gap FILE [THREADS] | chain RUN_US COUNT | burst RUN_US SLEEP_US COUNT | "
+		fprintf(stderr, "workload spin [THREADS] | nap RUN_US SLEEP_US | crowd THREADS [RUN_US SLEEP_US] | gap FILE [THREADS] | burst RUN_US SLEEP_US COUNT | "
 				"decode PERIOD_US WORK_US FRAMES [BUDGET_US [DEADLINE_US]] | rounds WORK_US\n");
 		return 2;
 	}

@@ -183,8 +183,8 @@ pub(crate) fn rule(args: &args::Rule, json: bool) -> Result<ExitCode, Error> {
                 let links = busy.join(", ");
                 format!("{links}: busy; what came in there is not told, ask again")
             });
+            note(missing);
             if json {
-                note(missing);
                 return say_json(&json!({ "rules": seen, "counts": counts, "busy": busy }));
             }
             let mut text = String::new();
@@ -198,7 +198,6 @@ pub(crate) fn rule(args: &args::Rule, json: bool) -> Result<ExitCode, Error> {
                     );
                 }
             }
-            note(missing);
             return say(&text);
         }
     };

@@ -377,8 +377,13 @@ fn answer(
             let applied = core.applied_rules();
             let (rules, watch) = (core.rules(), core.watched());
             let (counts, busy) = core.arrivals();
-            let rules = &*rules;
-            json!({"rules": rules, "watch": watch, "applied": applied, "counts": counts, "busy": busy})
+            json!({
+                "rules": *rules,
+                "watch": watch,
+                "applied": applied,
+                "counts": counts,
+                "busy": busy,
+            })
         }
         Command::Upgrade { resource } => json!({"upgraded": core.upgrade(&resource)?}),
         Command::Down { resource: Some(name) } => {

@@ -3,7 +3,7 @@
 //! of some children, of one thread each, may use some units only. All rates, service by weight,
 //! grow together; a set of units that is exhausted stops those that can use no other.
 
-use num_traits::{One, Zero};
+use num_traits::Zero;
 
 use crate::model::{Q, q};
 
@@ -50,5 +50,5 @@ pub fn shares(units: u32, of: &[Child]) -> (Vec<Q>, Vec<Q>) {
             rates.push(least);
         }
     }
-    (got.into_iter().map(|g| g.unwrap_or_else(Q::one)).collect(), rates)
+    (got.into_iter().flatten().collect(), rates)
 }

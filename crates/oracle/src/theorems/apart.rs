@@ -27,10 +27,9 @@ pub(super) fn smp_apart(build: Build, seed: u64) -> Result<(), String> {
         .map(|_| {
             let mask = match (seed / 2 % 2, r.below(10)) {
                 // Units of different rates, each with children of its own.
-                (0, few) => {
-                    1 << [0, 0, 0, 0, 0, 0, 1, 1, 1, 2].map(|u: u64| u.min(units - 1))
-                        [usize::try_from(few).expect("small")]
-                }
+                (0, 0..6) => 1,
+                (0, 6..9) => 1 << 1,
+                (0, _) => 1 << (units - 1).min(2),
                 (_, 0..2) => all,
                 // The first units have more of these.
                 (_, 2..6) => {
