@@ -108,6 +108,13 @@ static struct rs_fault check_item(struct rs_tree *t, struct rs_item *it)
 			RS_FAIL("item", i, "queued but not in the heap", pos, q->ready.n);
 		RS_SAME("item", i, "stamp in the heap", q->ready.e[pos - 1].seq, it->seq);
 		RS_SAME("item", i, "key in the heap", q->ready.e[pos - 1].key, class_key(it));
+		if (q->far && pos >= q->far) {
+			u64 units = rs_far_units(it);
+
+			for (u32 k = 2 * pos; k <= 2 * pos + 1 && k <= q->ready.n; k++)
+				units |= ((struct rs_item *)q->ready.e[k - 1].obj)->below;
+			RS_SAME("item", i, "units below it in the heap", it->below, units);
+		}
 	} else {
 		RS_SAME("item", i, "place in the heap", it->link.pos, 0u);
 	}

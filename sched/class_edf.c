@@ -194,7 +194,7 @@ RS_FN_VOID(rs_refill_due, (struct rs_tree RS_ARENA *t, u64 now), (t, now))
 		edf_again(it, now);
 		if (it->edf.left > 0) {
 			it->seq &= ~RS_SEQ_BACKGROUND;
-			rs_heap_rekey(t, &it->queue->ready, edf_key(it), it->seq, &it->link);
+			rs_far_rekey(t, it->queue, edf_key(it), it);
 		} else {
 			edf_await(t, it);
 		}

@@ -7,6 +7,7 @@
 #include "ahead.c"
 #include "tags.c"
 #include "policy_sfq.c"
+#include "far.c"
 #include "policy_eevdf.c"
 #include "policy_mtrls.c"
 #include "policy_prio.c"

@@ -12,6 +12,7 @@
 #define RS_CHANGE_FEW 6
 #define RS_CHANGE_PIECE 3
 #define RS_CHANGE_SLOTS 5
+#define RS_FAR_FEW 2
 #include "core.c"
 #include "check.c"
 #include "disk/anticipate.c"

@@ -239,6 +239,8 @@ RS_FN_VOID(rs_item_units, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *
 		RS_LOOP(i, RS_UNIT_WORDS)
 			q->mask[i] |= it->mask[i];
 	}
+	if (q->far)
+		rs_far_up(q, it->link.pos);
 	rs_refresh(t, q);
 }
 
@@ -261,7 +263,7 @@ RS_FN_VOID(rs_item_reweight, (struct rs_tree RS_ARENA *t, struct rs_item RS_AREN
 					   rs_before(q->clock.v, it->tag.base)))) {
 		rs_tag_reweight(&q->clock, &it->tag, it->weight, weight);
 		if (it->state == RS_QUEUED && class_keyed(q))
-			rs_heap_rekey(t, &q->ready, it->tag.base, it->seq, &it->link);
+			rs_far_rekey(t, q, it->tag.base, it);
 		if (rs_by_length(t))
 			rs_refresh(t, q);
 	}
@@ -346,7 +348,7 @@ RS_FN int rs_item_params(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it
 		it->queued_at = now;
 		key = class_enqueue(t, q, it, RS_WHY_MOVE);
 		it->queued_at = at;
-		rs_heap_rekey(t, &q->ready, key, it->seq, &it->link);
+		rs_far_rekey(t, q, key, it);
 		if (rs_by_length(t))
 			rs_refresh(t, q);
 	}

@@ -59,6 +59,8 @@ RS_FN_VOID(rs_node_reset, (struct rs_node RS_ARENA *n), (n))
 	n->own = 0;
 	n->wrun = 0;
 	n->ready.n = 0;
+	n->far = 0;
+	n->far_at = 0;
 	RS_LOOP(i, RS_UNIT_WORDS)
 		n->mask[i] = 0;
 }
@@ -342,6 +344,7 @@ RS_FN_VOID(rs_node_class, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *
 	if (done != n)
 		rs_poison(t, RS_POISON_HEAP_LOOP);
 	rs_heap_rebuild(t, &q->ready);
+	q->far = 0;
 }
 
 #if RS_LENGTHS

@@ -221,6 +221,13 @@ static volatile const u32 rs_zero = 0;
  */
 #define RS_TRIES_MAX 32
 #define RS_LOOKED_MAX 8192
+/* Who of a queue is first for a unit (far.c): among few, all are looked at … */
+#ifndef RS_FAR_FEW
+#define RS_FAR_FEW 256
+#endif
+/* else so many places, 66 instructions each, are prepared at a time … */
+#define RS_FAR_PIECE 4096
+#define RS_FAR_LOOKED 1024 /* … and no more looked at in each search */
 #define RS_PRIO_PIECE 256 /* slots, for children of policy prio whose usage was halved */
 #define RS_OWN_ONE 102400 /* weight of an item of weight one, beside the queue's sibling subtrees */
 /*
@@ -496,6 +503,12 @@ struct rs_node {
 	 */
 	struct rs_heap aside;
 	u32 aside_on; /* room is kept in it for all children */
+	/*
+	 * a queue's (far.c): from that place of its heap on items know who is below them; where a
+	 * search that ended early goes on
+	 */
+	u32 far, far_at;
+	u32 pad1;
 	/* of the nodes whose policy is to change: the next, by index plus one; durable */
 	u32 change_next;
 	union { /* what else the policy keeps; zero at the start */
@@ -574,6 +587,7 @@ struct rs_item {
 		u32 length;
 	} edf;
 	u64 mask[RS_UNIT_WORDS];
+	u64 below; /* units that it and those under it in the heap may use; by 64 (far.c) */
 #if RS_DISK
 	u64 sector; /* of a disk's request: the first one */
 	u64 due_at; /* its deadline; 0: none */

@@ -72,7 +72,7 @@ RS_INLINE void rs_item_in_here(struct rs_tree RS_ARENA *t, struct rs_item RS_ARE
 	it->queued_at = now;
 	key = class_enqueue(t, q, it, why);
 	it->state = RS_QUEUED;
-	rs_heap_push(t, &q->ready, key, it->seq, &it->link);
+	rs_far_push(t, q, key, it);
 	if (it->all) {
 		q->nall++;
 	} else {
@@ -96,7 +96,7 @@ RS_INLINE void rs_item_out(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *
 {
 	struct rs_node RS_ARENA *q = it->queue;
 
-	rs_heap_erase(t, &q->ready, &it->link);
+	rs_far_erase(t, q, it);
 	if (it->all)
 		q->nall--;
 	if (RS_AGES && state != RS_MOVING)
@@ -523,27 +523,6 @@ RS_INLINE void rs_settle(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it
 		rs_settle_single(t, it, work, more, now);
 }
 
-RS_FN_PTR(struct rs_item RS_ARENA, rs_queue_first_far,
-	  (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, u32 unit), (t, q, unit))
-{
-	struct rs_entry RS_ARENA *e = q->ready.e;
-	struct rs_item RS_ARENA *it, *best = 0;
-	struct rs_far far = { .rank = 3 };
-	u32 n = q->ready.n, seen = rs_zero;
-
-	RS_LOOP(i, n) {
-		it = (struct rs_item RS_ARENA *)e[i].obj;
-		if ((it->all || rs_unit_in(it->mask, unit)) &&
-		    rs_ahead_before(&q->clock, &it->tag, e[i].key, e[i].seq, &far))
-			best = it;
-		seen++;
-	}
-	t->looked += n;
-	if (seen != n)
-		rs_poison(t, RS_POISON_SCAN);
-	return (u64)best;
-}
-
 /*
  * Levels at the top of a queue's heap that are looked at: among 31 items there is nearly always one
  * of this unit. One level after the other, as far as it takes: who is found on the third is the
@@ -722,6 +701,8 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_pick_ready, (struct rs_tree RS_ARENA *t, u
 				rs_begin(t, it, unit);
 				return (u64)it;
 			}
+			if (n->ready.n > RS_FAR_FEW && n->far > 1)
+				break; /* a search has prepared a piece of it, and goes on with the next */
 		}
 		/*
 		 * n's mask promised more than there is: it was a superset. Now it is exact for this

@@ -231,7 +231,10 @@ static __always_inline int rt_call_untag(struct rt_call *c)
 	return 0;
 }
 
-/* The counts are changed first when a device is added and last when one is taken away. */
+/*
+ * The counts are changed first when a device is added and last when one is taken away. One at a
+ * time: the daemon takes care of that (crates/plane/src/tag/mod.rs).
+ */
 static __always_inline int rt_call_above(struct rt_call *c)
 {
 	u32 dev = c->a, bit = 1U << (c->resource & 31);

@@ -196,6 +196,27 @@ pub const MUTANTS: &[Mutant] = &[
         to: "\tu64 level = p->clock.over;",
     },
     Mutant {
+        name: "far_leaves_no_trace",
+        mistake: "several units: who leaves a queue is still looked for below those before it",
+        file: "far.c",
+        from: "\trs_far_up(q, (n + 1) / 2);",
+        to: "\t;",
+    },
+    Mutant {
+        name: "far_by_key",
+        mistake: "several units: of those ahead the search in a queue knows the first by its tag",
+        file: "far.c",
+        from: "if ((far.rank & 1) || rs_entry_before",
+        to: "if (far.rank == 3 || rs_entry_before",
+    },
+    Mutant {
+        name: "far_old_units",
+        mistake: "several units: who waits and may use another one is not found there",
+        file: "item.c",
+        from: "\tif (q->far)\n\t\trs_far_up(q, it->link.pos);",
+        to: "\t;",
+    },
+    Mutant {
         name: "old_credit",
         mistake: "several units: what one thread could not use is credit for those who come later",
         file: "policy_sfq.c",

@@ -6,7 +6,7 @@
 #             of them makes (mounts, loop devices, a reservd) could be taken for the other's
 #   --free    it touches nothing but files of its own: beside everything
 # So there is one lane for the suites --beside, and as many as JOBS for the rest: unit suites, the
-# suites --free, the guests.
+# suites --free, the guests. When the first lane has nothing more to do it is one more of those.
 
 # The first use of a kernel says what it downloads, so do it before output goes to logs. So does
 # the first guest of a clone, for the emulator and what is compiled for the guest.
@@ -45,12 +45,22 @@ run_lanes() {
     for test in "${host[@]}"; do
         [[ $(header "$test" host) != *--beside* ]] || run_host "$test"
     done
+    touch "$logs/.beside-done"
     wait
+}
+# Whether one more may begin. Reads run_lanes' file and shared_lanes' variable.
+a_lane_is_free() {
+    local lanes=$jobs
+    [ ! -e "$logs/.beside-done" ] || lanes=$((jobs + 1))
+    ((running < lanes))
 }
 shared_lanes() {
     local running=0 kind what options members
     while IFS=$'\t' read -r _ kind what; do
-        if ((running >= jobs)); then wait -n; running=$((running - 1)); fi
+        until a_lane_is_free; do
+            wait -n
+            running=$((running - 1))
+        done
         case $kind in
             unit) run_unit "$what" & ;;
             host) run_host "$what" & ;;

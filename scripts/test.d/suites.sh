@@ -85,7 +85,7 @@ result() {
         verdict=FAIL reason='no check was made'
     fi
     if [ "$name" = "${second:-}" ]; then
-        reason="${reason:+$reason; }the first time: $(first_words)"
+        reason="${reason:+$reason; }the first time ($first_end): $(first_words)"
         [ "$verdict" = PASS ] && verdict=UNSTABLE
     fi
     judge
@@ -102,7 +102,8 @@ result() {
         if [ "$verdict" = FAIL ]; then tail -n "${TAIL:-40}" "$log" | sed 's/^/    | /'; fi
     } 8>>"$logs/lock"
 }
-# What a suite that is run once more said the first time.
+# What a suite that is run once more said the first time. How that ended is in $first_end: a suite
+# that hangs, or whose guest died, may have said nothing that is wrong.
 first_words() {
     { grep '^not ok\b' "$logs/$name.first.log" || tail -n 1 "$logs/$name.first.log"; } |
         head -1 | tr '\t' ' ' | cut -c1-200

@@ -39,6 +39,13 @@ static server_rec *main_server;
 /* All that the configuration names; the last is NULL. */
 static struct share **every;
 /*
+ * It names one only. A thread then stays in that container when it has nothing to do, so that it is
+ * not bound, and its turn ended, for each request: what it does before it knows its next connection
+ * is charged there, and no other site's container is. It is bound anew once a second, for whoever
+ * tags the thread, or ends Reserv and begins it again, ends the binding.
+ */
+static int alone;
+/*
  * What all processes of the server know of a container, in memory that they share: what has been
  * said of it, so that it is said once, and when a child may next ask to be a member.
  */
@@ -167,6 +174,22 @@ void work_counted(void)
 	self.work = NULL;
 }
 
+void work_over(void)
+{
+	if (alone)
+		work_counted();
+	else
+		work_for(NULL, NULL);
+}
+
+void work_again(apr_time_t now)
+{
+	if (!alone || now < self.asked + AGAIN_AFTER)
+		return;
+	self.asked = now;
+	self.again = 1;
+}
+
 int work_for(struct share *share, struct work *work)
 {
 	int error = 0;
@@ -174,7 +197,8 @@ int work_for(struct share *share, struct work *work)
 	if (!self.begun)
 		begin();
 	work_counted();
-	if (share && share != self.bound) {
+	if (share && (share != self.bound || self.again)) {
+		self.again = 0;
 		error = bind_to(share);
 		if (error && saying(share, SAID_REFUSED))
 			say_refused(share, error);
@@ -269,6 +293,7 @@ int shares_open(apr_pool_t *pconf, server_rec *server, struct share **all, int c
 	int i, error, there = access(top, F_OK) == 0;
 
 	main_server = server;
+	alone = count == 1;
 	known = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (known == MAP_FAILED)
 		return errno;

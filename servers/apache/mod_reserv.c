@@ -9,7 +9,8 @@
  *
  * Rules, in the order in which they apply:
  *  1. A thread is bound only while it runs process_connection of some connection, or finishes the
- *     output of a request that is not logged yet. So one that waits for work is bound to none.
+ *     output of a request that is not logged yet. So one that waits for work is bound to none, but
+ *     where there is one container for all (bind.c).
  *  2. A connection is the container's which ReservClient names for the client; else that of the site
  *     to which its address and port belong alone; else, over TLS, that of the site that the client
  *     names first (SNI, sni.c).
@@ -276,24 +277,31 @@ static int pre_connection(conn_rec *c, void *socket)
 
 /*
  * Runs the hook of the others within itself: nothing of Apache's is called when it ends, and a
- * thread must not leave a connection bound.
+ * thread must not leave a connection bound. But MPM event sends after it what is left of a short
+ * answer, with the same thread: that ends with `over`, or with the connection put aside
+ * (suspend_connection). Streams of HTTP/2 are sent by their connection's thread.
  */
 static int process_connection(conn_rec *c)
 {
 	struct self outer = self;
+	struct visit *visit;
 	int answer;
 
 	if (!shares->nelts || self.inside == c)
 		return DECLINED;
 	self.inside = c;
-	work_for(visit_of(c)->share, NULL);
+	visit = visit_of(c);
+	work_for(visit->share, NULL);
 	answer = ap_run_process_connection(c);
-	if (!outer.inside) {
-		outer.bound = NULL;
-		outer.work = NULL;
-	}
-	work_for(outer.bound, outer.work);
 	self.inside = outer.inside;
+	if (outer.inside) {
+		work_for(outer.bound, outer.work);
+	} else if (c->master || !visit->unfinished || !c->cs || c->cs->state != CONN_STATE_WRITE_COMPLETION) {
+		work_over();
+	} else {
+		/* Where the client has gone, the request goes without being logged. */
+		work_counted();
+	}
 	return answer;
 }
 
@@ -312,7 +320,7 @@ static void suspend_connection(conn_rec *c, request_rec *r)
 	(void)c;
 	(void)r;
 	if (shares->nelts && !self.inside)
-		work_for(NULL, NULL);
+		work_over();
 }
 
 /* --- requests --- */
@@ -351,6 +359,7 @@ static void request_is(request_rec *r, const struct config *config)
 		return;
 	}
 	work->share = share;
+	work_again(r->request_time);
 	work->refused = work_for(share, share && counted ? work : NULL);
 	visit_of(r->connection)->unfinished = share ? work : NULL;
 }
@@ -403,7 +412,10 @@ static int over(request_rec *r)
 	if (!work || !visit || visit->unfinished != work)
 		return DECLINED;
 	visit->unfinished = NULL;
-	work_for(self.inside ? visit->share : NULL, NULL);
+	if (self.inside)
+		work_for(visit->share, NULL);
+	else
+		work_over();
 	return DECLINED;
 }
 

@@ -45,6 +45,8 @@ struct self {
 	struct work *work; /* counts in cpu_ns since from_ns */
 	conn_rec *inside; /* whose process_connection runs in this thread */
 	uint64_t from_ns;
+	apr_time_t asked; /* when it was last asked whether it still is; work_again() */
+	int again; /* it is to be asked at the next binding */
 	int begun;
 };
 extern __thread struct self self;
@@ -61,6 +63,10 @@ int shares_open(apr_pool_t *pconf, server_rec *server, struct share **all, int c
 int work_for(struct share *share, struct work *work);
 /* Ends the counting, and leaves the binding. */
 void work_counted(void);
+/* The calling thread has nothing to do, and no connection. */
+void work_over(void);
+/* A request begins: where threads stay bound, it is time once a second to be bound anew. */
+void work_again(apr_time_t now);
 /* Has children of this process bound as the thread that forks them; once. */
 void children_inherit(void);
 /* mod_cgid's daemon: the next child is bound to it. */

@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import pwd
+import shutil
 import signal
 import socket
 import subprocess
@@ -73,6 +74,14 @@ def opened(pid):
         return 0
 
 
+def in_memory(*programs):
+    """Read, so that nobody waits for a page of them. One that has not been read yet comes from the
+    machine below the guest; while that is busy, who needs it stands still, and others go on."""
+    for program in programs:
+        with open(shutil.which(program) or program, "rb") as file:
+            file.read()
+
+
 class Apache:
     """`modules`: beside those that all have."""
 
@@ -121,6 +130,7 @@ class Apache:
 
     def start(self, *prefix):
         was = self.begun()
+        in_memory(APACHE, MODULE, *(f"{MODULES}/mod_{name}.so" for name in self.modules))
         with open(f"{self.root}/error.log", "ab") as out:
             self.process = subprocess.Popen([*prefix, APACHE, "-DFOREGROUND", "-f", self.conf], stdin=subprocess.DEVNULL, stdout=out,
                                             stderr=out, process_group=0)
@@ -168,15 +178,15 @@ class Apache:
         s.connect((HERE, self.port + further))
         return s
 
-    def raw(self, data, source=HERE):
+    def raw(self, data, source=HERE, further=0):
         """All that it answers to these bytes."""
-        with self.socket(source=source) as s:
+        with self.socket(further, source) as s:
             s.sendall(data)
             return b"".join(iter(lambda: s.recv(65536), b""))
 
-    def get(self, host, path="/", source=HERE, headers=""):
+    def get(self, host, path="/", source=HERE, headers="", further=0):
         """The status of an answer, and all of it."""
-        got = self.raw(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}\r\n".encode(), source)
+        got = self.raw(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}\r\n".encode(), source, further)
         return int(got.split(b" ", 2)[1]), got
 
     def connection(self):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The block server by itself, as reservd uses it; and a load of files on a device of it that knows
 afterwards what was acknowledged."""
+import contextlib
 import glob
 import hashlib
 import os
@@ -74,6 +75,29 @@ class Server:
         body = struct.pack("QQIiII", seq, 0, len(ops), 0, 0, 0)
         body += b"".join(struct.pack("IiQQQQQQ", code, 0, node, parent, a, b, 0, 0) for code, node, parent, a, b in ops)
         return self.ask(EDIT, 0, body.ljust(32 + 128 * 56, b"\0"))[0]
+
+
+def tasks(of="[0-9]*"):
+    """Name, state and folder in /proc of the threads of a process, or of all. Those that end
+    meanwhile are left out."""
+    for folder in glob.glob(f"/proc/{of}/task/[0-9]*"):
+        with contextlib.suppress(OSError), open(f"{folder}/stat", encoding="utf-8") as file:
+            name, _, rest = file.read().rpartition(")")
+            yield name.partition("(")[2], rest.split()[0], folder
+
+
+def stuck(log):
+    """What is known of a server that does not answer: its log, where its threads and those that
+    wait for a disk are in the kernel, and how many requests each device has."""
+    said = [open(log, encoding="utf-8").read()]
+    for name, state, folder in tasks():
+        if name == "reserv-blockd" or state == "D":
+            with contextlib.suppress(OSError), open(f"{folder}/stack", encoding="utf-8") as file:
+                said.append(f"{folder} {name} {state}\n{file.read()}")
+    for path in glob.glob("/sys/block/*/inflight"):
+        with open(path, encoding="ascii") as file:
+            said.append(f"{path}: {file.read().strip()}")
+    return "\n".join(said)
 
 
 def slow_disk(ms, mb=64, depth=1):

@@ -43,6 +43,32 @@ def finish():
     sys.exit(1 if failed else 0)
 
 
+def parts(known, groups):
+    """The parts of a test that RESERV_PARTS names, of those that are known. Without it this runs
+    the test once for each group of parts, at the same time, and does not come back: for parts that
+    wait more than they compute, each with a reservd of its own. Their lines come as they are said.
+    """
+    named = os.environ.get("RESERV_PARTS")
+    if named:
+        chosen = named.split(",")
+        unknown = sorted(set(chosen) - set(known))
+        if unknown:
+            sys.exit(f"RESERV_PARTS: no such part: {', '.join(unknown)}; "
+                     f"there are {', '.join(known)}")
+        return chosen
+    if sorted(sum(groups, [])) != sorted(known):
+        sys.exit("the groups are not all parts, each once")
+    runs = [(group, subprocess.Popen([sys.executable, *sys.argv],
+                                     env={**os.environ, "RESERV_PARTS": ",".join(group)}))
+            for group in groups]
+    ended = [(group, run.wait()) for group, run in runs]
+    for group, status in ended:
+        # One that failed has said so, one that died has not.
+        if status not in (0, 1):
+            print(f"not ok - the parts {', '.join(group)} ended with status {status}", flush=True)
+    sys.exit(1 if any(status for _, status in ended) else 0)
+
+
 def need_root():
     if os.geteuid() != 0:
         print("not ok - this test needs root")

@@ -67,8 +67,9 @@ def skip(reason):
 BESIDE = {"cpucheck": ("sched", "bpf/cpu"), "linkcheck": ("sched", "bpf/net"), "linksim": ("sched", "bpf/net")}
 # Those that guests need, with the compiler's options: tests/lib/build-helpers makes them.
 BUILT = os.path.join(ROOT, "target", "release")
-HELPERS = {name: () for name in ("agent", "binder", "cpucheck", "diskload", "holder", "leaks", "linkcheck", "netload", "pairs", "paper", "preempted", "pressure", "rxload",
-                                 "refused", "several", "storm", "swapload", "tagcost", "uring", "wakeup", "workload")}
+HELPERS = {name: () for name in ("agent", "binder", "cpucheck", "diskload", "floodload", "holder",
+                                 "leaks", "linkcheck", "netload", "pairs", "paper", "preempted",
+                                 "pressure", "rxload", "refused", "several", "storm", "swapload", "tagcost", "uring", "wakeup", "workload")}
 HELPERS["client"] = HELPERS["pager"] = HELPERS["pooler"] = HELPERS["activities"] = ("-L", BUILT, "-lreserv", "-lpthread")
 HELPERS["refuse"] = HELPERS["binds"] = ("-shared", "-fPIC")
 HELPERS["numbers"] = ("-D_GNU_SOURCE", "-static")

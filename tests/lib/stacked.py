@@ -134,6 +134,28 @@ def as_process(queues, what):
         check(False, "a process of a queue did its work")
 
 
+def reaches(fd, queue, end):
+    """What the hooks say in the end of a file and a queue: 1 where it lives on that disk."""
+    while (got := set_queue(fd, queue)) != 1 and time.monotonic() < end:
+        time.sleep(0.02)
+    return got
+
+
+def come_and_go(below, times, text):
+    """Volumes above several disks, each of which has somebody of reservd's who looks: none of them
+    takes away what another has told."""
+    lost = []
+    queues = [os.open(f"{MOUNT}/{queue}", os.O_RDONLY) for queue in named(DISKS, "a")]
+    for turn in range(times):
+        fd, end = direct(dm("again", f"0 1024 linear {below} 0\n")), time.monotonic() + 5
+        lost += [(turn, disk) for disk, queue in zip(DISKS, queues) if reaches(fd, queue, end) != 1]
+        os.close(fd)
+        sh("dmsetup remove --retry again")
+    for queue in queues:
+        os.close(queue)
+    check(not lost, f"{text}: each of {times} that come and go is known to all disks", lost)
+
+
 def known(path, disks, text):
     """What has come a moment ago is tagged at once where reservd may be asked (libreserv does), and
     known to the hooks themselves, and so to default lists, soon after."""
@@ -149,9 +171,7 @@ def known(path, disks, text):
     for queue in named(disks, "a"):
         qfd = os.open(f"{MOUNT}/{queue}", os.O_RDONLY)
         fd = direct(path)
-        while (got := set_queue(fd, qfd)) != 1 and time.monotonic() < end:
-            time.sleep(0.02)
-        if got != 1:
+        if (got := reaches(fd, qfd, end)) != 1:
             check(False, f"{text} is known to live on the disk of {queue}", got)
         os.close(fd)
         os.close(qfd)
@@ -385,6 +405,7 @@ def run(short=False):
         check(got == each(DISKS, "b", 5), "a volume on a mirror: through both", got)
         os.close(fd)
         sh("dmsetup remove --retry onmirror")
+        come_and_go(mirror, 5 if short else 20, "volumes on a mirror")
         stop(mirror)
 
         # As LVM makes a mirror: each half is a volume of its own, on one disk.

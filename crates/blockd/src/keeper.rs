@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::SockType;
 
 use reserv_facts::place::variable::BLOCKD_HELD as HELD;
@@ -38,7 +39,7 @@ fn wrong(what: &str, error: &dyn std::fmt::Display) -> String {
 
 /// The mark of what is to live as long as the machine: systemd's last step kills all other
 /// processes before it unmounts what is still mounted.
-const STAYS: &str = "@reserv-blockd";
+pub(crate) const STAYS: &str = "@reserv-blockd";
 
 /// Who serves a disk ends when it is given back: a service manager that ends everything, and a
 /// terminal that goes, are not obeyed.
@@ -245,8 +246,10 @@ pub fn work(places: &Places) -> Option<ExitCode> {
     // SAFETY: the keeper left it open for us, and for nobody else here.
     let take = |fd| unsafe { OwnedFd::from_raw_fd(fd) };
     let held = if fuse < 0 { Held::Ublk } else { Held::Fuse(take(fuse)) };
-    let ran =
-        Worker::new(places, held, take(listener), again == 1).and_then(|mut worker| worker.run());
+    let listener = take(listener);
+    // Whoever is started here does not hold the socket.
+    let _ = fcntl(&listener, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC));
+    let ran = Worker::new(places, held, listener, again == 1).and_then(|mut worker| worker.run());
     Some(match ran {
         Ok(()) => {
             // The keeper was killed: nobody else cleans up.

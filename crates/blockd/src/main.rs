@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `reserv-blockd [--front auto|ublk|fuse] [--model spinning|flash] [--copy] [--buffers N] [--recover] FILE|DEVICE RUN-PREFIX`:
-//! the block server of one disk; reservd starts it.
+//! the block server of one disk; reservd starts it. `reserv-blockd --nudge DEVICE` sends a flush to
+//! the device; its worker starts that ([`nudge`]).
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use reserv_blockd::backend::Model;
 use reserv_blockd::front::Choice;
+use reserv_blockd::front::ublk::nudge;
 use reserv_blockd::serve::Places;
 use reserv_blockd::{keeper, log, private};
 
 fn main() -> ExitCode {
     private::known_umask();
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let [option, device] = arguments.as_slice()
+        && option == nudge::OPTION
+    {
+        return ExitCode::from(u8::from(nudge::flush(device.as_ref()).is_err()));
+    }
     let mut rest = arguments.as_slice();
     let (mut front, mut model, mut copy, mut recover) =
         (Some(Choice::Auto), Ok(None), false, false);

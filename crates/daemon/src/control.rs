@@ -213,9 +213,12 @@ fn talk(
             }
             Line::TooLong | Line::End => Err(Refusal::new(libc::EMSGSIZE, "the line is too long")),
         };
-        // Whoever is told that a node is gone finds it gone.
+        // Whoever is told that a node is gone finds it gone; after a stop all of them are, with the
+        // mount, and nobody is left whom to tell.
         let removed = served.core.take_removed();
-        served.forgetter.forget(&removed);
+        if last.is_none() || answered.is_err() {
+            served.forgetter.forget(&removed);
+        }
         let mut text = answered.unwrap_or_else(refusal).to_string();
         text.push('\n');
         let mut writer = stream;

@@ -157,7 +157,11 @@ pub(crate) fn attach_once(
             done => break done.map_err(os(format!("attach {name}")))?,
         }
     };
-    sys::pin(&link, &pin).map_err(os(format!("pin the link of {name}")))
+    match sys::pin(&link, &pin) {
+        // Another thread has attached it meanwhile, for another disk, say: ours goes with `link`.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        done => done.map_err(os(format!("pin the link of {name}"))),
+    }
 }
 
 /// Detaches it, if it is attached. What the kernel can detach at once (links to cgroups,

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use super::fuse::{self, Fuse};
 use super::ublk::control::{self, Control};
-use super::ublk::{self, Ublk};
+use super::ublk::{self, Ublk, nudge};
 use super::{Front, Held, Shape, loopdev};
 use crate::log::say;
 use crate::ring::Ring;
@@ -88,9 +88,15 @@ pub fn offer(
                 control::remove_marked(mark)?;
                 ublk::create(shape, mark)?
             };
-            let front = Ublk::open(id, there.is_some(), shape, ring)?;
+            let again = there.is_some();
+            let front = Ublk::open(id, again, shape, ring)?;
             std::thread::spawn(move || {
-                send.send(ublk::begin(id, there.is_some()).map(with_a_slot_left))
+                let begun = ublk::begin(id, again);
+                if let (true, Ok((name, _))) = (again, &begun) {
+                    // Beside what follows, which may wait for a request that is forgotten.
+                    nudge::begin(name.clone());
+                }
+                send.send(begun.map(with_a_slot_left))
             });
             Ok((Box::new(front), Some(receive)))
         }

@@ -16,6 +16,7 @@ use super::bind::bound_in;
 use super::book::Doing;
 use super::{By, Room, cpu_key, key};
 use crate::core::slot::Slot;
+use crate::engine::Engine;
 use crate::refusal::Refusal;
 use crate::sync::lock;
 
@@ -114,21 +115,28 @@ impl Room {
             return Ok(());
         }
         let all: Vec<Container> = self.look(|all| all.walk().into_iter().cloned().collect());
-        let engine = slot.engine()?;
-        let lives = |node: NodeId| engine.tree().get(node).is_some_and(|node| !node.draining);
-        let missing = |held: &&Container| !self.book().node(held.id, &tree).is_some_and(lives);
-        let missing: Vec<&Container> = all.iter().filter(missing).collect();
-        let there: BTreeSet<ContainerId> = missing.iter().map(|held| held.id).collect();
-        drop(engine);
-        lock(&self.trouble).retain(|(id, of), _| *of != tree || there.contains(id));
-        for held in missing {
-            let made = self.make_again(slot, held);
-            if let Err(refusal) = made {
+        let missing = |engine: &Engine| -> Vec<&Container> {
+            let lives = |node: NodeId| engine.tree().get(node).is_some_and(|node| !node.draining);
+            let gone = |held: &&Container| !self.book().node(held.id, &tree).is_some_and(lives);
+            all.iter().filter(gone).collect()
+        };
+        let first = missing(&*slot.engine()?);
+        let ids: BTreeSet<ContainerId> = first.iter().map(|held| held.id).collect();
+        lock(&self.trouble).retain(|(id, of), _| *of != tree || ids.contains(id));
+        let mut refused = BTreeSet::new();
+        for held in first {
+            if let Err(refusal) = self.make_again(slot, held) {
                 lock(&self.trouble).insert((held.id, tree.clone()), refusal.text);
+                refused.insert(held.id);
             }
         }
-        let now = (slot.engine()?.tree().seq(), self.book().version);
-        lock(&self.tidied).trees.insert(slot.resource, now);
+        // The tree's number and what is missing are read at one instant: a node that somebody
+        // removes in between is seen the next time.
+        let engine = slot.engine()?;
+        let now = (engine.tree().seq(), self.book().version);
+        if missing(&engine).iter().all(|held| refused.contains(&held.id)) {
+            lock(&self.tidied).trees.insert(slot.resource, now);
+        }
         Ok(())
     }
 

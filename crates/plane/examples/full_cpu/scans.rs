@@ -16,7 +16,7 @@ use reserv_plane::cpu::full::Tracer;
 use reserv_plane::{Plane as _, PlaneError, Target, Threads as _};
 
 use crate::life::{detached, eject};
-use crate::longest::{EDITS, MOST_NS, many, others_go, section, within};
+use crate::longest::{EDITS, many, others_go, section, within};
 use crate::setup::{Answer, Setup, check, weight};
 
 /// Threads that want the CPU until they are dropped.
@@ -82,12 +82,18 @@ fn only(tid: i32, cpu: usize) -> io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// A section in which a CPU finds its thread behind those of another one: 6200 behind a thousand,
+/// 7200 behind 16 000. To go through a thousand takes 38 000.
+const FAR_NS: u64 = 15_000;
+
 /// All of a queue wait for one CPU, and two for the other one, which finds them behind.
 fn far(s: &mut Setup, many: usize) -> Answer {
     let queue = s.queue(NodeId::ROOT, 100)?;
     let there = Busy::new(s, &vec![queue; many], Some(1))?;
-    let here = Busy::new(s, &[queue; 2], Some(0))?;
     section(s);
+    let here = Busy::new(s, &[queue; 2], Some(0))?;
+    thread::sleep(Duration::from_millis(200));
+    println!("# {many} threads of another CPU in a queue: the first search {:?}", section(s));
     let mut least = (u64::MAX, 0);
     for _ in 0..10 {
         thread::sleep(Duration::from_millis(200));
@@ -95,7 +101,7 @@ fn far(s: &mut Setup, many: usize) -> Answer {
     }
     // The least: what the other CPU did meanwhile counts in some of them.
     println!("# {many} threads of another CPU in a queue: least of 10 windows {least:?}");
-    check(least.0 <= MOST_NS, "threads of another CPU are gone through within the bound");
+    check(least.0 <= FAR_NS, "threads of another CPU are not gone through");
     drop((here, there));
     Ok(())
 }

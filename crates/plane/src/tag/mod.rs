@@ -265,6 +265,10 @@ pub struct Tags {
     mechanism: Mechanism,
 }
 
+/// Held while what is stacked above a disk is told: a device may be above several disks, each of
+/// which has a thread that looks after it, and all of them are in the device's one entry.
+static ABOVE: Mutex<()> = Mutex::new(());
+
 impl Tags {
     fn open(folder: PathBuf, mechanism: Mechanism) -> Result<Self, PlaneError> {
         let program =
@@ -386,6 +390,7 @@ impl Tags {
     /// of devices (as the C library packs them), and whether a driver makes requests of its own out
     /// of theirs.
     pub fn set_above(&self, resource: u8, wanted: &BTreeMap<u64, bool>) -> Result<(), PlaneError> {
+        let _alone = ABOVE.lock().unwrap_or_else(PoisonError::into_inner);
         let bit = 1u32.checked_shl(resource.into()).unwrap_or(0);
         let tell = |dev: u64, b: u64| {
             self.call(RtCall { resource: resource.into(), a: dev, b, ..RtCall::new(what::ABOVE) })

@@ -12,11 +12,14 @@ use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
+use crate::log::say;
 use crate::ring::errno_of;
 
 /// How long a dead server's device may take until it can be taken over.
 const QUIESCE_MAX: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(5);
+/// After so long that is said: the kernel has not let go of what the dead server had.
+const LATE: Duration = Duration::from_secs(5);
 
 const CONTROL: &str = "/dev/ublk-control";
 
@@ -249,10 +252,17 @@ impl Control {
 
     /// The device of a dead server wants a new one. The kernel may not have seen its end yet.
     pub fn start_recovery(&mut self, id: u32) -> io::Result<()> {
-        let end = Instant::now() + QUIESCE_MAX;
+        let (begin, mut said) = (Instant::now(), false);
         loop {
+            let waited = begin.elapsed();
+            if waited > LATE && !said {
+                said = true;
+                say(format_args!(
+                    "the kernel still has ublkc{id} for a server that died, after {LATE:?}"
+                ));
+            }
             match self.command(code::START_USER_RECOVERY, id, 0, &mut []) {
-                Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < end => {
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) && waited < QUIESCE_MAX => {
                     std::thread::sleep(LOOK);
                 }
                 other => return other,

@@ -14,6 +14,7 @@
 //! of ours.
 
 pub mod control;
+pub mod nudge;
 
 use std::fs::{File, OpenOptions};
 use std::io;
