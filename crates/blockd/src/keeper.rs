@@ -41,17 +41,20 @@ fn wrong(what: &str, error: &dyn std::fmt::Display) -> String {
 /// processes before it unmounts what is still mounted.
 pub(crate) const STAYS: &str = "@reserv-blockd";
 
+/// The name of who was started through /proc/self/exe.
+pub(crate) fn take_name() {
+    // SAFETY: a name is copied.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"reserv-blockd".as_ptr()) };
+}
+
 /// Who serves a disk ends when it is given back: a service manager that ends everything, and a
 /// terminal that goes, are not obeyed.
 fn stay() {
-    // SAFETY: signals are ignored, and a name is copied.
-    unsafe {
-        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT] {
-            libc::signal(signal, libc::SIG_IGN);
-        }
-        // Of who was started through /proc/self/exe.
-        libc::prctl(libc::PR_SET_NAME, c"reserv-blockd".as_ptr());
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT] {
+        // SAFETY: a signal is ignored.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
+    take_name();
 }
 
 /// Another program begins as this one, under the name that stays.

@@ -3,15 +3,20 @@
 
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::time::Duration;
+use std::sync::MutexGuard;
+use std::time::{Duration, Instant};
 
 use super::{DEPTH_MAX, Worker};
 use crate::book::put_text;
 use crate::front::offer::{self, Ended};
+use crate::front::ublk::nudge;
 use crate::log::say;
 use crate::owners::Owners;
 use crate::sysfs;
 use crate::wire::{self, Answer, Ask, Hello, Node, RsBatch, what};
+
+/// Who gives a disk back waits so long for a flush of ours ([`nudge`]).
+const FLUSH_MAX: Duration = Duration::from_secs(2);
 
 impl Worker {
     /// One question. Answers whether that was the end.
@@ -169,6 +174,19 @@ impl Worker {
         turned
     }
 
+    /// We are no user of our own device: no flush is sent while what this returns is held. `None`:
+    /// one is under way, and the disk below has not answered it.
+    fn without_flushes(&mut self) -> Option<MutexGuard<'static, ()>> {
+        let begin = Instant::now();
+        loop {
+            let paused = nudge::pause();
+            if paused.is_some() || begin.elapsed() > FLUSH_MAX || self.turn_soon().is_err() {
+                return paused;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// The device goes, if nobody uses it; else who does is told.
     fn stop(&mut self, only_ask: bool) -> (Answer, Vec<u8>) {
         let (device, dev) = self.scheduler.book.device();
@@ -176,6 +194,7 @@ impl Worker {
             (Answer { answer: -errno, ..Answer::default() }, text.into_bytes())
         };
         if !device.is_empty() {
+            let _paused = self.without_flushes();
             let keeper = std::os::unix::process::parent_id();
             let users = sysfs::users(&device, dev, &[keeper]);
             if !users.is_empty() {

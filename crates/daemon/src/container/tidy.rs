@@ -109,8 +109,10 @@ impl Room {
     /// have changed.
     fn mend(&self, slot: &Arc<Slot>) -> Result<(), Refusal> {
         let tree = key(slot);
-        let seq = slot.engine()?.tree().seq();
-        let now = (seq, self.book().version);
+        // The tree's number and what is missing are read at one instant: a node that somebody
+        // removes later is seen the next time.
+        let instant = |engine: &Engine| (engine.tree().seq(), self.book().version);
+        let now = instant(&*slot.engine()?);
         if lock(&self.tidied).trees.get(&slot.resource) == Some(&now) {
             return Ok(());
         }
@@ -120,23 +122,26 @@ impl Room {
             let gone = |held: &&Container| !self.book().node(held.id, &tree).is_some_and(lives);
             all.iter().filter(gone).collect()
         };
-        let first = missing(&*slot.engine()?);
+        let engine = slot.engine()?;
+        let (mut now, first) = (instant(&engine), missing(&engine));
+        drop(engine);
         let ids: BTreeSet<ContainerId> = first.iter().map(|held| held.id).collect();
         lock(&self.trouble).retain(|(id, of), _| *of != tree || ids.contains(id));
-        let mut refused = BTreeSet::new();
-        for held in first {
-            if let Err(refusal) = self.make_again(slot, held) {
-                lock(&self.trouble).insert((held.id, tree.clone()), refusal.text);
-                refused.insert(held.id);
+        if !first.is_empty() {
+            let mut refused = BTreeSet::new();
+            for held in first {
+                if let Err(refusal) = self.make_again(slot, held) {
+                    lock(&self.trouble).insert((held.id, tree.clone()), refusal.text);
+                    refused.insert(held.id);
+                }
             }
+            let engine = slot.engine()?;
+            if !missing(&engine).iter().all(|held| refused.contains(&held.id)) {
+                return Ok(());
+            }
+            now = instant(&engine);
         }
-        // The tree's number and what is missing are read at one instant: a node that somebody
-        // removes in between is seen the next time.
-        let engine = slot.engine()?;
-        let now = (engine.tree().seq(), self.book().version);
-        if missing(&engine).iter().all(|held| refused.contains(&held.id)) {
-            lock(&self.tidied).trees.insert(slot.resource, now);
-        }
+        lock(&self.tidied).trees.insert(slot.resource, now);
         Ok(())
     }
 

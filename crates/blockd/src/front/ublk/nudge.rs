@@ -18,11 +18,12 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use io_uring::{IoUring, opcode, types};
 
-use crate::keeper::STAYS;
+use crate::keeper::{STAYS, take_name};
 use crate::log::say;
 
 /// The option of a process that sends a flush to a device.
@@ -39,6 +40,18 @@ const PAUSES: [Duration; 5] = [
 /// there to be written, and that may be the request which is forgotten.
 const BEHIND: u64 = 1 << 62;
 
+/// Held while a flush is sent. Who sends it has the device open.
+static SENDS: Mutex<()> = Mutex::new(());
+
+/// None is sent while what this returns is held. `None`: one is sent now.
+pub fn pause() -> Option<MutexGuard<'static, ()>> {
+    match SENDS.try_lock() {
+        Ok(paused) => Some(paused),
+        Err(TryLockError::Poisoned(ended)) => Some(ended.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
 /// Flushes are sent to the device of this name, beside whoever says so.
 pub fn begin(device: String) {
     let name = device.clone();
@@ -51,6 +64,7 @@ pub fn begin(device: String) {
 fn nudge(device: &str) {
     for pause in PAUSES {
         std::thread::sleep(pause);
+        let Ok(_sends) = SENDS.lock() else { return };
         let sent = Command::new("/proc/self/exe")
             .arg0(STAYS)
             .arg(OPTION)
@@ -67,6 +81,7 @@ fn nudge(device: &str) {
 pub fn flush(device: &Path) -> io::Result<()> {
     // SAFETY: a number. Nobody needs the flush of a worker that has ended.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    take_name();
     let file = File::open(device)?;
     let mut ring = IoUring::new(1)?;
     let fsync = opcode::Fsync::new(types::Fd(file.as_raw_fd())).offset(BEHIND).len(4096).build();
