@@ -245,7 +245,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Top {
     /// Only this node and what is below it; every resource if it is not given; 'container', or one,
-    /// for what containers use of CPU, links and disks
+    /// for what containers use of CPU, links, disks and memory
     pub path: Option<String>,
     /// In which order; siblings among themselves, with what is below them; the key s takes the next
     #[arg(long, short, value_enum, value_name = "COLUMN")]
@@ -601,7 +601,7 @@ mod tests {
             &["reserv", "run", "ls"],
             &["reserv", "top", "-i", "0"],
             &["reserv", "top", "-i", "nan"],
-            &["reserv", "top", "container", "--sort", "memory"],
+            &["reserv", "top", "container", "--sort", "swap"],
             &["reserv", "usage", "--total", "--count", "2"],
             &["reserv", "up", "--driver", "both"],
             &["reserv", "trace", "-d", "0"],

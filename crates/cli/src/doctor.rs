@@ -254,7 +254,7 @@ impl Machine {
 
     /// What the full driver makes of the cgroups' own settings.
     fn mirror(&self) -> Check {
-        let Some(mount) = groups::hierarchy(&self.root) else {
+        let Some(mount) = groups::hierarchy(&self.root, "cpu") else {
             return check("mirror", Verdict::Note, "no cgroups with CPU settings", None);
         };
         let found = groups::survey(&mount);

@@ -19,6 +19,9 @@ use crate::error::Error;
 use crate::fs::{self, Files, explain};
 use crate::path::{CONTAINERS, NodePath};
 
+/// What begins the file's lines about memory.
+const MEMORY: &str = "memory";
+
 /// Own, and with all below.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pair {
@@ -46,10 +49,12 @@ pub(crate) enum Of {
     Cpu,
     Link,
     Disk,
+    /// What there is now, not a sum over time; and not of all it is known.
+    Memory,
 }
 
 impl Of {
-    const ALL: [Self; 3] = [Self::Cpu, Self::Link, Self::Disk];
+    const ALL: [Self; 4] = [Self::Cpu, Self::Link, Self::Disk, Self::Memory];
 
     fn named(word: &str) -> Option<Self> {
         match word {
@@ -66,6 +71,7 @@ impl Of {
             Self::Cpu => ("cpu", "ns"),
             Self::Link => ("links", "bytes"),
             Self::Disk => ("disks", "bytes"),
+            Self::Memory => ("memory", "bytes"),
         };
         format!("{what}_{}_{unit}", if own { "own" } else { "subtree" })
     }
@@ -89,6 +95,10 @@ pub enum Sort {
     Disks,
     /// What disks served of its own
     DisksOwn,
+    /// Memory now, with all below it
+    Memory,
+    /// Memory now of its own
+    MemoryOwn,
 }
 
 impl Sort {
@@ -101,6 +111,8 @@ impl Sort {
             Self::LinksOwn => Some((Of::Link, true)),
             Self::Disks => Some((Of::Disk, false)),
             Self::DisksOwn => Some((Of::Disk, true)),
+            Self::Memory => Some((Of::Memory, false)),
+            Self::MemoryOwn => Some((Of::Memory, true)),
         }
     }
 }
@@ -121,6 +133,7 @@ struct Line {
     holds: String,
     path: String,
     used: BTreeMap<String, Pair>,
+    memory: Option<Pair>,
 }
 
 /// One reading.
@@ -128,12 +141,15 @@ struct Line {
 struct Reading {
     resources: BTreeMap<String, Resource>,
     lines: Vec<Line>,
+    /// Why nothing is known of memory.
+    memory_late: Option<String>,
 }
 
 impl Reading {
     /// Lines of a later version are passed over.
     fn parse(text: &str) -> Self {
         let mut read = Self::default();
+        let mut memory = HashMap::new();
         for line in text.lines() {
             let mut words = line.split(' ');
             match words.next() {
@@ -164,10 +180,26 @@ impl Reading {
                         }
                     }
                     let (id, holds, path) = (id.to_owned(), holds.to_owned(), path.to_owned());
-                    read.lines.push(Line { id, holds, path, used });
+                    read.lines.push(Line { id, holds, path, used, memory: None });
                 }
+                Some(MEMORY) => match (words.next(), words.next()) {
+                    (Some("late"), why) => {
+                        let why: Vec<&str> = why.into_iter().chain(words).collect();
+                        read.memory_late = Some(why.join(" "));
+                    }
+                    (Some(id), Some(own)) => {
+                        let subtree = words.next().and_then(|word| word.parse().ok());
+                        if let (Ok(own), Some(subtree)) = (own.parse(), subtree) {
+                            memory.insert(id.to_owned(), Pair { own, subtree });
+                        }
+                    }
+                    _ => {}
+                },
                 _ => {}
             }
+        }
+        for line in &mut read.lines {
+            line.memory = memory.get(&line.id).copied();
         }
         read
     }
@@ -185,7 +217,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    pub(crate) fn sum(&self, of: Of) -> Pair {
+    fn sum(&self, of: Of) -> Pair {
         self.sums.get(&of).copied().unwrap_or_default()
     }
 
@@ -194,7 +226,12 @@ impl Row {
         if own { pair.own } else { pair.subtree }
     }
 
-    /// `value` says how an amount is written, `suffix` what stands behind its unit.
+    /// Of what adds up nothing is 0.
+    fn is_known(&self, of: Of) -> bool {
+        of != Of::Memory || self.sums.contains_key(&of)
+    }
+
+    /// `value` says how a sum is written, `suffix` what stands behind its unit.
     fn to_json(
         &self,
         suffix: &str,
@@ -205,8 +242,11 @@ impl Row {
         object.insert("holds".into(), self.holds.as_str().into());
         for of in Of::ALL {
             for own in [true, false] {
-                let key = format!("{}{suffix}", of.key(own));
-                object.insert(key, value(self.amount((of, own))));
+                let (key, amount) = (of.key(own), self.amount((of, own)));
+                match of {
+                    Of::Memory => object.insert(key, self.is_known(of).then_some(amount).into()),
+                    _ => object.insert(format!("{key}{suffix}"), value(amount)),
+                };
             }
         }
         let one = |(name, (unit, pair)): (&String, &(String, Pair))| {
@@ -245,6 +285,7 @@ pub(crate) struct Meter {
 }
 
 /// One measurement.
+#[derive(Debug, PartialEq)]
 pub(crate) struct Measured {
     pub(crate) rows: Vec<Row>,
     /// Resources that did not answer, and why.
@@ -294,6 +335,9 @@ impl Meter {
                 sums: BTreeMap::new(),
                 by_resource: BTreeMap::new(),
             };
+            if let Some(memory) = line.memory {
+                row.sums.insert(Of::Memory, memory);
+            }
             for (name, pair) in &line.used {
                 let used = amount(line, name, *pair);
                 if let Some(of) = self.kinds.get(name) {
@@ -307,6 +351,7 @@ impl Meter {
         let late = |(name, resource): (&String, &Resource)| {
             resource.late.clone().map(|why| (name.clone(), why))
         };
+        let of_memory = read.memory_late.iter().map(|why| (MEMORY.to_owned(), why.clone()));
         // What is elsewhere is remembered all the same: it may be moved here.
         let top = below(&self.path);
         let inside = format!("{top}/");
@@ -314,7 +359,7 @@ impl Meter {
         let here = |line: &&Line| all || line.path == top || line.path.starts_with(&inside);
         Measured {
             rows: read.lines.iter().filter(here).map(row).collect(),
-            late: read.resources.iter().filter_map(late).collect(),
+            late: read.resources.iter().filter_map(late).chain(of_memory).collect(),
         }
     }
 
@@ -335,7 +380,9 @@ impl Meter {
                 None => pair,
             }
         });
-        let late: BTreeSet<String> = measured.late.iter().map(|(name, _)| name.clone()).collect();
+        let is_late = |(_, resource): &(&String, &Resource)| resource.late.is_some();
+        let late = read.resources.iter().filter(is_late).map(|(name, _)| name.clone());
+        let late: BTreeSet<String> = late.collect();
         self.unknown = if self.begun { &self.unknown & &late } else { late.clone() };
         self.begun = true;
         let mut now = HashMap::new();
@@ -359,13 +406,14 @@ impl Meter {
 pub(crate) const WIDTH: usize = 80;
 /// Of a column of numbers.
 const NUMBER: usize = 8;
-const COLUMNS: [(&str, (Of, bool)); 6] = [
+const COLUMNS: [(&str, (Of, bool)); 7] = [
     ("CPU", (Of::Cpu, false)),
     ("CPU-OWN", (Of::Cpu, true)),
     ("LINK", (Of::Link, false)),
     ("LINK-OWN", (Of::Link, true)),
     ("DISK", (Of::Disk, false)),
     ("DISK-OWN", (Of::Disk, true)),
+    ("MEMORY", (Of::Memory, false)),
 ];
 
 /// At most [`NUMBER`] characters, with three digits.
@@ -414,20 +462,25 @@ fn clipped(text: &str, width: usize) -> String {
     format!("…{left}")
 }
 
-/// A table no wider than this: totals, or per second of so long a time.
+/// A table no wider than this: totals, or per second of so long a time. What is known of no row has
+/// no column.
 pub(crate) fn draw(measured: &Measured, seconds: Option<f64>, width: usize) -> Vec<String> {
-    let numbers = COLUMNS.len() * (NUMBER + 2);
+    let is_shown = |of: Of| of != Of::Memory || measured.rows.iter().any(|row| row.is_known(of));
+    let columns = COLUMNS.into_iter().filter(|(_, (of, _))| is_shown(*of));
+    let columns: Vec<(&str, (Of, bool))> = columns.collect();
+    let numbers = columns.len() * (NUMBER + 2);
     let longest = measured.rows.iter().map(|row| row.path.chars().count()).max().unwrap_or(0);
     let wide = longest.max("CONTAINER".len()).min(width.saturating_sub(numbers).max(9));
     let mut head = format!("{:wide$}", "CONTAINER");
-    for (name, _) in COLUMNS {
+    for (name, _) in &columns {
         let _ = write!(head, "  {name:>NUMBER$}");
     }
     let mut lines = vec![head];
     for row in &measured.rows {
         let mut line = format!("{:wide$}", clipped(&row.path, wide));
-        for (_, column) in COLUMNS {
-            let text = short(row.amount(column), column.0, seconds);
+        for (_, column) in &columns {
+            let per = seconds.filter(|_| column.0 != Of::Memory);
+            let text = short(row.amount(*column), column.0, per);
             let _ = write!(line, "  {text:>NUMBER$}");
         }
         lines.push(line);
@@ -481,8 +534,11 @@ fn csv_line(row: &Row, (time, interval): (f64, Option<f64>), late: &[&str]) -> S
     let interval = interval.map_or_else(String::new, |seconds| format!("{seconds:.3}"));
     let mut line = format!("{time:.3},{interval},{},{}", row.path, row.holds);
     for of in Of::ALL {
-        let pair = row.sum(of);
-        let _ = write!(line, ",{},{}", pair.own, pair.subtree);
+        let Pair { own, subtree } = row.sum(of);
+        let _ = match row.is_known(of) {
+            true => write!(line, ",{own},{subtree}"),
+            false => write!(line, ",,"),
+        };
     }
     format!("{line},{}\n", late.join(" "))
 }

@@ -11,9 +11,11 @@
 //! nodes      = {resource path share "\n"}          read only: what it owns
 //! access     = as a node's                         what is said at all of them, and at those that come
 //! usage      = {resource "." what " " n "\n"}      read only: own_ns, subtree_ns; of others bytes
-//!            | {told "\n"} {used "\n"}            of the directory: of all containers
+//!              {"memory_" what "_bytes " n "\n" | "memory_late " why "\n"}
+//!            | {told "\n"} {used "\n"} {memory "\n"}    of the directory: of all containers
 //! told       = "resource" name kind unit ["late" why]
 //! used       = "container" id ("threads" | "containers") path {resource own subtree}
+//! memory     = "memory" (id own subtree | "late" why)    bytes now, where a cgroup tells
 //! ```
 //!
 //! Opening `new` makes a container for threads; the descriptor is the new one's `share`.
@@ -303,10 +305,17 @@ pub struct UsedBy {
     pub path: NodePath,
     /// How much, by resource.
     pub used: Vec<(Name, Counted)>,
+    /// What its cgroups are charged now; `None`: no cgroup is its own.
+    pub memory: Option<Counted>,
 }
 
-/// Its text.
-pub fn render_usage_of_all(resources: &[Told], all: &[UsedBy]) -> String {
+/// Words of others, in a line of ours.
+fn in_line(why: &str) -> String {
+    why.replace(char::is_control, " ")
+}
+
+/// Its text. `late`: why nothing is known of memory.
+pub fn render_usage_of_all(resources: &[Told], all: &[UsedBy], late: Option<&str>) -> String {
     let mut out = String::new();
     for Told { resource, kind, late } in resources {
         let (word, unit) = match kind {
@@ -316,11 +325,11 @@ pub fn render_usage_of_all(resources: &[Told], all: &[UsedBy]) -> String {
         };
         let _ = write!(out, "resource {resource} {word} {unit}");
         if let Some(why) = late {
-            let _ = write!(out, " late {}", why.replace(char::is_control, " "));
+            let _ = write!(out, " late {}", in_line(why));
         }
         out.push('\n');
     }
-    for UsedBy { id, holds, path, used } in all {
+    for UsedBy { id, holds, path, used, .. } in all {
         let holds = match holds {
             Holds::Threads => "threads",
             Holds::Containers => "containers",
@@ -331,11 +340,20 @@ pub fn render_usage_of_all(resources: &[Told], all: &[UsedBy]) -> String {
         }
         out.push('\n');
     }
+    // By lines of their own: a resource may have any name.
+    for UsedBy { id, memory, .. } in all {
+        if let Some(Counted { own, subtree }) = memory {
+            let _ = writeln!(out, "memory {}.{} {own} {subtree}", id.index, id.generation);
+        }
+    }
+    if let Some(why) = late {
+        let _ = writeln!(out, "memory late {}", in_line(why));
+    }
     out
 }
 
-/// The text of `usage`.
-pub fn render_usage(all: &[Used]) -> String {
+/// The text of `usage`, with what is known of memory, or why that is not known.
+pub fn render_usage(all: &[Used], memory: Result<Option<Counted>, &str>) -> String {
     let mut out = String::new();
     for Used { resource, kind, amount } in all {
         let unit = if *kind == ResourceKind::Cpu { "ns" } else { "bytes" };
@@ -343,8 +361,15 @@ pub fn render_usage(all: &[Used]) -> String {
             Ok(Counted { own, subtree }) => {
                 writeln!(out, "{resource}.own_{unit} {own}\n{resource}.subtree_{unit} {subtree}")
             }
-            Err(why) => writeln!(out, "{resource}.late {}", why.replace(char::is_control, " ")),
+            Err(why) => writeln!(out, "{resource}.late {}", in_line(why)),
         };
     }
+    let _ = match memory {
+        Ok(Some(Counted { own, subtree })) => {
+            writeln!(out, "memory_own_bytes {own}\nmemory_subtree_bytes {subtree}")
+        }
+        Ok(None) => Ok(()),
+        Err(why) => writeln!(out, "memory_late {}", in_line(why)),
+    };
     out
 }

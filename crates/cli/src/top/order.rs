@@ -30,6 +30,10 @@ pub enum Sort {
     Disks,
     /// Of containers: what disks served of its own
     DisksOwn,
+    /// Of containers: memory now, with all below it
+    Memory,
+    /// Of containers: memory now of its own
+    MemoryOwn,
 }
 
 /// By what nodes are ordered.
@@ -88,7 +92,8 @@ impl Sort {
         usage::Sort::from_str(&word(&self), false).map_err(|_| {
             let why =
                 format!("--sort {}: a column of nodes, and these are containers", word(&self));
-            Error::usage(why).hint("name, cpu, cpu-own, links, links-own, disks or disks-own")
+            let words: Vec<String> = usage::Sort::value_variants().iter().map(word).collect();
+            Error::usage(why).hint(words.join(", "))
         })
     }
 }

@@ -96,7 +96,7 @@ fn tables_fit_and_are_ordered() {
     fake.put(
         "container/usage",
         &format!(
-            "{HEAD}resource sda disk bytes\nresource sdb disk bytes late {}\n\
+            "{HEAD}resource sda disk bytes\nmemory 3.1 {most} {most}\nresource sdb disk bytes late {}\n\
              container 1.1 threads b cpu 2 2 net0 {most} {most} sda {most} {most}\n\
              container 2.1 threads {long} cpu {most} {most}\ncontainer 3.1 threads a cpu 3 3\n",
             "x".repeat(200)
@@ -110,7 +110,7 @@ fn tables_fit_and_are_ordered() {
     assert_eq!(order(&mut all, Sort::Name), "abp");
     assert_eq!(order(&mut all, Sort::Cpu), "pab");
     assert_eq!(order(&mut all, Sort::LinksOwn), "bap");
-    assert_eq!(crate::top::next(&Sort::DisksOwn), Sort::Name);
+    assert_eq!(crate::top::next(&Sort::MemoryOwn), Sort::Name);
     for seconds in [None, Some(1.0), Some(0.05), Some(3600.0)] {
         for line in draw(&all, seconds, WIDTH) {
             assert!(line.chars().count() <= WIDTH, "{line}");
@@ -143,14 +143,53 @@ fn lines_name_their_units() {
     assert_eq!(
         csv_head(),
         "time_unix_s,interval_s,container,holds,cpu_own_ns,cpu_subtree_ns,links_own_bytes,\
-         links_subtree_bytes,disks_own_bytes,disks_subtree_bytes,late\n"
+         links_subtree_bytes,disks_own_bytes,disks_subtree_bytes,memory_own_bytes,\
+         memory_subtree_bytes,late\n"
     );
     let line = csv_line(&all.rows[0], (17.5, Some(1.0)), &["sda", "sdb"]);
-    assert_eq!(line, "17.500,1.000,a,threads,2,2,5,5,0,0,sda sdb\n");
+    assert_eq!(line, "17.500,1.000,a,threads,2,2,5,5,0,0,,,sda sdb\n");
     let line: Value = serde_json::from_str(&json_line(&all.rows[0], (17.5, None), &[])).unwrap();
     assert_eq!(line["cpu_own_ns"], 2);
     assert_eq!(line["resources"]["net0"]["subtree_bytes"], 5);
     assert_eq!(line["interval_s"], Value::Null);
+    assert_eq!(line["memory_own_bytes"], Value::Null, "not 0: it is not known");
+}
+
+#[test]
+fn memory_is_what_there_is_now() {
+    let fake = place();
+    let tell = |memory: &str| {
+        let text = format!(
+            "{HEAD}resource memory link bytes\n\
+             container 1.1 containers web cpu 0 70 memory 0 4\n\
+             container 2.1 threads web/a cpu 70 70\ncontainer 3.1 threads b\n{memory}"
+        );
+        fake.put("container/usage", &text);
+    };
+    let mut all = meter(&fake, "container");
+    tell("memory 1.1 0 5000000\nmemory 2.1 3000000 3000000\nmemory 9.9 1 1\nmemory 3.1 x 1\n");
+    let first = all.measure(&fake).unwrap();
+    assert_eq!(first, all.measure(&fake).unwrap(), "not what came since");
+    assert_eq!(
+        pairs(&first, Of::Memory)[..2],
+        [("web", 0, 5_000_000), ("web/a", 3_000_000, 3_000_000)]
+    );
+    assert_eq!(pairs(&first, Of::Link)[0], ("web", 0, 0), "a link may be called that");
+    let lines = draw(&first, Some(0.5), WIDTH);
+    let last = |line: &String| line.split(' ').next_back().unwrap().to_owned();
+    assert_eq!(lines.iter().map(last).collect::<Vec<_>>(), ["MEMORY", "5.0MB", "3.0MB", "-"]);
+    assert!(lines.iter().all(|line| line.chars().count() <= WIDTH));
+    let line = top_line(&first, 1.0, 0.5);
+    assert_eq!(line["containers"][0]["memory_subtree_bytes"], 5_000_000, "{line}");
+    assert_eq!(line["containers"][2]["memory_subtree_bytes"], Value::Null, "{line}");
+    assert!(csv_line(&first.rows[1], (1.0, None), &[]).ends_with(",0,0,3000000,3000000,\n"));
+    let mut rows = first.rows.clone();
+    sort(&mut rows, Sort::MemoryOwn);
+    assert_eq!(rows[0].path, "web/a");
+    tell("memory late the cgroups were not read\n");
+    let late = all.measure(&fake).unwrap();
+    assert_eq!(late.late, [("memory".to_owned(), "the cgroups were not read".to_owned())]);
+    assert!(draw(&late, None, WIDTH)[0].ends_with("DISK-OWN"), "nothing known, no column");
 }
 
 #[test]

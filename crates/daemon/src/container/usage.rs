@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use reserv_model::{Caller, ContainerId, Holds, Name, NodeId, NodePath, ResourceKind, Right};
-use reserv_namespace::{Counted, Told, Used, UsedBy, render_usage_of_all};
+use reserv_namespace::{Counted, Told, Used, UsedBy, render_usage, render_usage_of_all};
 
 use super::{Room, cpu_key, key};
 use crate::core::slot::Slot;
@@ -42,6 +42,7 @@ impl Room {
             })
         };
         let asked: Vec<_> = shown.iter().map(|slot| ask(slot)).collect();
+        let memory = self.memory();
         let mut used: Vec<UsedBy> = all
             .iter()
             .map(|(id, holds, path)| UsedBy {
@@ -49,6 +50,7 @@ impl Room {
                 holds: *holds,
                 path: path.clone(),
                 used: Vec::new(),
+                memory: memory.of(*id),
             })
             .collect();
         let mut told = Vec::new();
@@ -85,7 +87,7 @@ impl Room {
         }
         drop(book);
         told.extend(gone.into_iter().map(|resource| Told { resource, kind: None, late: None }));
-        Ok(render_usage_of_all(&told, &used))
+        Ok(render_usage_of_all(&told, &used, memory.late.as_deref()))
     }
 
     /// Those whose node of the CPU he may read, by path.
@@ -117,9 +119,17 @@ impl Room {
 }
 
 impl Room {
+    /// What it has used, in one text.
+    pub fn usage(&self, id: ContainerId) -> Result<String, Refusal> {
+        let used = self.used_by(id)?;
+        let memory = self.memory();
+        let of = memory.late.as_deref().map_or_else(|| Ok(memory.of(id)), Err);
+        Ok(render_usage(&used, of))
+    }
+
     /// By resource; of one that does not answer why. Of one that is gone what was used of it
     /// before.
-    pub fn usage(&self, id: ContainerId) -> Result<Vec<Used>, Refusal> {
+    fn used_by(&self, id: ContainerId) -> Result<Vec<Used>, Refusal> {
         let holds = self.look(|all| all.node(id).map(|held| held.holds))?;
         let amount = |subtree| counted(holds, subtree);
         let until = Instant::now() + USAGE_MAX;

@@ -10,7 +10,6 @@ use reserv_model::{
 use reserv_namespace::{
     ContainerCommand, ContainerFile as File, FileType, Ino, Object, attributes_in_container,
     list_container, lookup_in_container, parse_container_write, render_container, render_nodes,
-    render_usage,
 };
 
 use super::handles::{OF_ROOT, plain_handle, writer, writes};
@@ -404,7 +403,7 @@ impl Fs {
         match at.file {
             File::Nodes => Ok(render_nodes(&room.owned(id)?)),
             File::Usage if id == ContainerId::TOP => room.usage_of_all(reader.as_ref()),
-            File::Usage => Ok(render_usage(&room.usage(id)?)),
+            File::Usage => room.usage(id),
             File::Access => room.access(id, reader.as_ref()),
             _ => {
                 let own = reader.filter(|who| !room.concerns(who, id, false));

@@ -44,7 +44,7 @@ pub fn few(names: &[String]) -> String {
 
 /// Refuses to start where something cannot be mirrored.
 pub(super) fn check() -> Result<(), PlaneError> {
-    match hierarchy(Path::new("/")).map(|at| survey(&at)) {
+    match hierarchy(Path::new("/"), "cpu").map(|at| survey(&at)) {
         Some(found) if !found.without_room.is_empty() => {
             Err(PlaneError::Unsupported(refusal(&found)))
         }
@@ -65,8 +65,8 @@ pub fn refusal(found: &Survey) -> String {
     )
 }
 
-/// Where the hierarchy with the cpu controller is mounted, v2 or v1.
-pub fn hierarchy(root: &Path) -> Option<PathBuf> {
+/// Where the hierarchy with a controller (`cpu`, `memory`) is mounted, v2 or v1.
+pub fn hierarchy(root: &Path, controller: &str) -> Option<PathBuf> {
     let at = |point: &str| root.join(point.trim_start_matches('/'));
     // Users may mount (fusermount) on names of any bytes.
     let mounts = String::from_utf8_lossy(&fs::read(at("/proc/self/mounts")).ok()?).into_owned();
@@ -76,8 +76,8 @@ pub fn hierarchy(root: &Path) -> Option<PathBuf> {
         let &[_, point, kind, options, ..] = words.as_slice() else { continue };
         let has = match kind {
             "cgroup2" => fs::read_to_string(at(point).join("cgroup.controllers"))
-                .is_ok_and(|list| list.split_whitespace().any(|name| name == "cpu")),
-            "cgroup" => options.split(',').any(|option| option == "cpu"),
+                .is_ok_and(|list| list.split_whitespace().any(|name| name == controller)),
+            "cgroup" => options.split(',').any(|option| option == controller),
             _ => false,
         };
         if has {
@@ -169,7 +169,7 @@ pub fn survey(mount: &Path) -> Survey {
 
 /// Paths of cgroups by their ids (inode numbers).
 pub(super) fn paths(ids: &BTreeSet<u64>) -> Vec<String> {
-    let Some(mount) = hierarchy(Path::new("/")) else { return Vec::new() };
+    let Some(mount) = hierarchy(Path::new("/"), "cpu") else { return Vec::new() };
     let mut named = Vec::new();
     let mut stack = vec![mount.clone()];
     while let Some(dir) = stack.pop() {
@@ -208,7 +208,7 @@ mod tests {
         let mounts = b"x /home/u/\xff\xfe fuse rw 0 0\ncgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n";
         fs::write(root.path().join("proc/self/mounts"), mounts).unwrap();
         fs::write(root.path().join("sys/fs/cgroup/cgroup.controllers"), "cpu io\n").unwrap();
-        assert_eq!(hierarchy(root.path()), Some(root.path().join("sys/fs/cgroup")));
+        assert_eq!(hierarchy(root.path(), "cpu"), Some(root.path().join("sys/fs/cgroup")));
     }
 
     #[test]
@@ -273,8 +273,8 @@ mod tests {
             "cgroup2 /u cgroup2 rw 0 0\ncgroup /c cgroup rw,cpu,cpuacct 0 0\n",
         );
         write("u/cgroup.controllers", "io\n");
-        assert_eq!(hierarchy(root.path()), Some(root.path().join("c")));
+        assert_eq!(hierarchy(root.path(), "cpu"), Some(root.path().join("c")));
         write("u/cgroup.controllers", "cpu io\n");
-        assert_eq!(hierarchy(root.path()), Some(root.path().join("u")));
+        assert_eq!(hierarchy(root.path(), "cpu"), Some(root.path().join("u")));
     }
 }
