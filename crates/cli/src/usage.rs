@@ -22,6 +22,10 @@ use crate::path::{CONTAINERS, NodePath};
 /// What begins the file's lines about memory.
 const MEMORY: &str = "memory";
 
+/// How often it is looked whether memory has been read, and after what pause.
+const MEMORY_TRIES: u32 = 5;
+const MEMORY_PAUSE: Duration = Duration::from_millis(100);
+
 /// Own, and with all below.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pair {
@@ -282,6 +286,8 @@ pub(crate) struct Meter {
     begun: bool,
     /// Whether the last reading failed because reservd, or a resource, did not answer.
     late: bool,
+    /// Whether it had nothing about memory. That is not waited for again.
+    memory_late: bool,
 }
 
 /// One measurement.
@@ -310,10 +316,25 @@ impl Meter {
             kinds: BTreeMap::new(),
             begun: false,
             late: false,
+            memory_late: false,
         })
     }
 
+    /// Memory is read when somebody asks, and is there a moment later.
     fn read(&mut self, files: &dyn Files) -> Result<Reading, Error> {
+        let mut read = self.read_once(files)?;
+        for _ in 0..MEMORY_TRIES {
+            if self.memory_late || read.memory_late.is_none() {
+                break;
+            }
+            std::thread::sleep(MEMORY_PAUSE);
+            read = self.read_once(files)?;
+        }
+        self.memory_late = read.memory_late.is_some();
+        Ok(read)
+    }
+
+    fn read_once(&mut self, files: &dyn Files) -> Result<Reading, Error> {
         let file = format!("{CONTAINERS}/usage");
         let text = files.read(&file);
         self.late = text.as_ref().is_err_and(fs::late);
@@ -535,10 +556,8 @@ fn csv_line(row: &Row, (time, interval): (f64, Option<f64>), late: &[&str]) -> S
     let mut line = format!("{time:.3},{interval},{},{}", row.path, row.holds);
     for of in Of::ALL {
         let Pair { own, subtree } = row.sum(of);
-        let _ = match row.is_known(of) {
-            true => write!(line, ",{own},{subtree}"),
-            false => write!(line, ",,"),
-        };
+        let _ =
+            if row.is_known(of) { write!(line, ",{own},{subtree}") } else { write!(line, ",,") };
     }
     format!("{line},{}\n", late.join(" "))
 }

@@ -329,7 +329,9 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
         }
     })?;
     core.look_after_all(forgetter)?;
+    let reads_memory = room.clone();
     spawn("containers", move || room.look_after())?;
+    spawn("memory", move || reads_memory.read_memory_when_asked())?;
     let core_ = core.clone();
     let scan = settings.scan;
     spawn("watch", move || watch(&core_, scan))?;

@@ -11,7 +11,7 @@
 //! nodes      = {resource path share "\n"}          read only: what it owns
 //! access     = as a node's                         what is said at all of them, and at those that come
 //! usage      = {resource "." what " " n "\n"}      read only: own_ns, subtree_ns; of others bytes
-//!              {"memory_" what "_bytes " n "\n" | "memory_late " why "\n"}
+//!              {"memory_" what "_bytes " n "\n"}
 //!            | {told "\n"} {used "\n"} {memory "\n"}    of the directory: of all containers
 //! told       = "resource" name kind unit ["late" why]
 //! used       = "container" id ("threads" | "containers") path {resource own subtree}
@@ -352,8 +352,8 @@ pub fn render_usage_of_all(resources: &[Told], all: &[UsedBy], late: Option<&str
     out
 }
 
-/// The text of `usage`, with what is known of memory, or why that is not known.
-pub fn render_usage(all: &[Used], memory: Result<Option<Counted>, &str>) -> String {
+/// The text of `usage`, with what is known of memory.
+pub fn render_usage(all: &[Used], memory: Option<Counted>) -> String {
     let mut out = String::new();
     for Used { resource, kind, amount } in all {
         let unit = if *kind == ResourceKind::Cpu { "ns" } else { "bytes" };
@@ -364,12 +364,8 @@ pub fn render_usage(all: &[Used], memory: Result<Option<Counted>, &str>) -> Stri
             Err(why) => writeln!(out, "{resource}.late {}", in_line(why)),
         };
     }
-    let _ = match memory {
-        Ok(Some(Counted { own, subtree })) => {
-            writeln!(out, "memory_own_bytes {own}\nmemory_subtree_bytes {subtree}")
-        }
-        Ok(None) => Ok(()),
-        Err(why) => writeln!(out, "memory_late {}", in_line(why)),
-    };
+    if let Some(Counted { own, subtree }) = memory {
+        let _ = writeln!(out, "memory_own_bytes {own}\nmemory_subtree_bytes {subtree}");
+    }
     out
 }

@@ -12,8 +12,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::iter::successors;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use reserv_model::{ContainerId, Containers, Holds, NodeId};
@@ -25,10 +26,14 @@ use super::{Room, cpu_key};
 use crate::refusal::Refusal;
 use crate::sync::lock;
 
-/// What was read is good for so long: reading goes through all cgroups and their processes.
+/// What was read is good for so long, and for nine times as long as reading took: it goes through
+/// all cgroups and their processes, and may have a tenth of a CPU, whoever asks how often.
 const KEPT: Duration = Duration::from_secs(1);
-/// And may take so long: a user to whom systemd delegates makes as many cgroups as he likes.
-const READ_MAX: Duration = Duration::from_millis(500);
+const KEPT_OF_TIME: u32 = 9;
+/// And is told for so much longer, while it is read again.
+const TOLD: Duration = Duration::from_secs(10);
+/// How long reading may take: a user to whom systemd delegates makes as many cgroups as he likes.
+const READ_MAX: Duration = Duration::from_secs(2);
 /// Processes that the CPU is asked for at once: others wait for it meanwhile.
 const AT_ONCE: usize = 64;
 
@@ -47,8 +52,32 @@ impl Memory {
     }
 }
 
-/// The last reading, and when it was.
-pub(super) type Kept = Option<(Instant, Arc<Memory>)>;
+/// A reading, when it ended, and for how long it is good.
+struct Last {
+    at: Instant,
+    good_for: Duration,
+    memory: Arc<Memory>,
+}
+
+/// What was read last. Somebody asks, and a thread of its own reads: nobody waits for it.
+#[derive(Default)]
+pub(super) struct Kept {
+    last: Mutex<Option<Last>>,
+    asked: Mutex<bool>,
+    ask: Condvar,
+}
+
+impl Kept {
+    fn ask(&self) {
+        *lock(&self.asked) = true;
+        self.ask.notify_one();
+    }
+
+    fn wait_until_asked(&self) {
+        let asked = self.ask.wait_while(lock(&self.asked), |asked| !*asked);
+        *asked.unwrap_or_else(PoisonError::into_inner) = false;
+    }
+}
 
 /// What a cgroup is charged, and whose processes that is for.
 #[derive(Debug, PartialEq, Eq)]
@@ -79,6 +108,10 @@ fn charged(root: &Path, until: Instant) -> Option<Vec<Charged>> {
             let procs = read("cgroup.procs");
             // 0: a process of a name space that we are not in.
             found[of].pids.extend(procs.lines().map(|line| line.parse().unwrap_or(0)));
+        }
+        // Two names are its own; what has no others is not listed, which takes most of the time.
+        if fs::metadata(&at).is_ok_and(|folder| folder.nlink() == 2) {
+            continue;
         }
         let entries = fs::read_dir(&at).into_iter().flatten().flatten();
         let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -125,20 +158,42 @@ fn sums(
 }
 
 impl Room {
-    /// Memory of all containers, of the last second.
+    /// Memory of all containers, as it was a moment ago.
     pub(super) fn memory(&self) -> Arc<Memory> {
-        let mut kept = lock(&self.memory);
-        if let Some((at, memory)) = &*kept
-            && at.elapsed() < KEPT
-        {
-            return Arc::clone(memory);
+        let last = lock(&self.memory.last);
+        let known = last.as_ref().map(|last| {
+            let over = last.at.elapsed().saturating_sub(last.good_for);
+            (over, Arc::clone(&last.memory))
+        });
+        drop(last);
+        match known {
+            Some((Duration::ZERO, memory)) => return memory,
+            // There is nothing to be known.
+            None if self.look(|all| all.iter().next().is_none()) => return Arc::default(),
+            _ => self.memory.ask(),
         }
-        let memory = Arc::new(self.read_memory().unwrap_or_else(|why| {
-            let late = Some(why.text);
-            Memory { late, ..Memory::default() }
-        }));
-        *kept = Some((Instant::now(), Arc::clone(&memory)));
-        memory
+        let known = known.filter(|(over, _)| *over < TOLD).map(|(_, memory)| memory);
+        known.unwrap_or_else(|| {
+            let late = Some("the cgroups are being read".to_owned());
+            Arc::new(Memory { late, ..Memory::default() })
+        })
+    }
+
+    /// Reads what is asked for, for as long as the worker lives.
+    pub fn read_memory_when_asked(&self) {
+        loop {
+            self.memory.wait_until_asked();
+            let begun = Instant::now();
+            let memory = self.read_memory().unwrap_or_else(|why| {
+                let late = Some(why.text);
+                Memory { late, ..Memory::default() }
+            });
+            let good_for = KEPT.max(begun.elapsed() * KEPT_OF_TIME);
+            let last = Last { at: Instant::now(), good_for, memory: Arc::new(memory) };
+            *lock(&self.memory.last) = Some(last);
+            // Who asked meanwhile has it.
+            *lock(&self.memory.asked) = false;
+        }
     }
 
     fn read_memory(&self) -> Result<Memory, Refusal> {

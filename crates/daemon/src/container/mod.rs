@@ -54,7 +54,7 @@ pub struct Room {
     /// The version of the book of which the trees were told what is owned.
     told: AtomicU64,
     told_queues: Mutex<owned::Told>,
-    memory: Mutex<memory::Kept>,
+    memory: memory::Kept,
 }
 
 fn key(slot: &Slot) -> TreeKey {
@@ -122,7 +122,7 @@ impl Room {
             tidied: Mutex::default(),
             told: AtomicU64::new(u64::MAX),
             told_queues: Mutex::default(),
-            memory: Mutex::default(),
+            memory: memory::Kept::default(),
         });
         let of_hook = Arc::downgrade(&room);
         room.core.before_one_goes(move |slot| {

@@ -122,9 +122,7 @@ impl Room {
     /// What it has used, in one text.
     pub fn usage(&self, id: ContainerId) -> Result<String, Refusal> {
         let used = self.used_by(id)?;
-        let memory = self.memory();
-        let of = memory.late.as_deref().map_or_else(|| Ok(memory.of(id)), Err);
-        Ok(render_usage(&used, of))
+        Ok(render_usage(&used, self.memory().of(id)))
     }
 
     /// By resource; of one that does not answer why. Of one that is gone what was used of it
