@@ -33,9 +33,9 @@ def set_aside(plane=""):
 
 
 def worked():
-    """Seconds for which tasks have had the only processor. What interrupts take while it idles is not
-    in it, as it is in the ticks that /proc/stat does not count as idle: the longer this machine's file
-    server lets a guest wait, the more of them come."""
+    """Seconds for which tasks have had the only processor. What interrupts take while it idles is
+    not in it; ticks, by which /proc/stat counts, do not tell that from work. The longer a guest
+    waits for this machine's file server, the more of it there is."""
     with open("/proc/schedstat", encoding="ascii") as file:
         line = next(line for line in file if line.startswith("cpu0 "))
     return int(line.split()[7]) / 1e9

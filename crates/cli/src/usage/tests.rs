@@ -96,7 +96,8 @@ fn tables_fit_and_are_ordered() {
     fake.put(
         "container/usage",
         &format!(
-            "{HEAD}resource sda disk bytes\nmemory 3.1 {most} {most}\nresource sdb disk bytes late {}\n\
+            "{HEAD}resource sda disk bytes\nmemory 3.1 {most} {most}\n\
+             resource sdb disk bytes late {}\n\
              container 1.1 threads b cpu 2 2 net0 {most} {most} sda {most} {most}\n\
              container 2.1 threads {long} cpu {most} {most}\ncontainer 3.1 threads a cpu 3 3\n",
             "x".repeat(200)
