@@ -17,6 +17,7 @@
  *    none. Who has that charged to a site by asking the site first could have asked for more;
  *  - an HTTP/2 connection's own events: that of the stream whose frame is half read, or is the next to
  *    be sent; else as above;
+ *  - a QUIC connection's: that of the stream whose data is next (quic.c); else as above;
  *  - a new connection that a request's handler made (resolver over TCP, OCSP, a TLS handshake with an
  *    upstream): the container of that request;
  *  - what a handler does for another request (the next HTTP/2 stream in the same bytes, the completion
@@ -51,8 +52,10 @@ struct slot {
 	struct share *known; /* before a request says more */
 	struct share *last; /* of the last request */
 	void *h2; /* its HTTP/2 connection */
+	struct quic *quic; /* it is one of QUIC, and had a request */
 	unsigned had : 1; /* it has had a request */
 	unsigned mixed : 1; /* it has had requests of several */
+	unsigned is_quic : 1;
 };
 
 static ngx_int_t (*next_process_events)(ngx_cycle_t *cycle, ngx_msec_t timer, ngx_uint_t flags);
@@ -250,21 +253,64 @@ static ngx_http_request_t *stream_of(ngx_http_v2_connection_t *h2, int write)
 }
 #endif
 
+#if (NGX_HTTP_V3)
+/*
+ * The last packet that was read was of a connection that is known. Then the next one is read by
+ * whoever has been served last: to unbind for it and to bind again is four system calls, and a turn of
+ * others. After one that nobody knows it is read where the server is, so who sends such packets has
+ * one read for each that is known, and no more.
+ */
+static int quic_arrived;
+
+static int of_quic(struct slot *slot, ngx_connection_t *c, ngx_event_t *event, struct owner *owner)
+{
+	ngx_connection_t *stream;
+
+	if (!slot->quic || !quic_next(slot->quic, c, event, slot->mixed, &owner->share, &stream))
+		return 0;
+	if (stream && stream->write->handler == request_handler && request_handler)
+		*owner = of_request(stream->data);
+	return 1;
+}
+#endif
+
 static struct owner owner_of(ngx_event_t *event)
 {
 	struct owner owner = { NULL, NULL };
 	ngx_connection_t *c = event->data;
 	struct slot *slot;
+	int is_its;
 
 	/* Both handlers find the request here. */
 	if (event->handler == request_handler || event->handler == upstream_handler)
 		return event->handler ? of_request(c->data) : owner;
 	/* Other events may have anything in `data`. */
 	slot = slot_of(c);
-	if (!slot || (event != c->read && event != c->write))
+	if (!slot)
 		return owner;
+	is_its = event == c->read || event == c->write;
+#if (NGX_HTTP_V3)
+	if (slot->is_quic && (is_its || quic_has(c, event))) {
+		if (of_quic(slot, c, event, &owner))
+			return owner;
+		is_its = 1;
+	}
+#endif
+	if (!is_its)
+		return owner;
+#if (NGX_HTTP_V3)
+	/* A stream that has no request yet. */
+	if (c->quic)
+		slot = slot_of(c->quic->parent);
+	if (!slot)
+		return owner;
+#endif
 	if (event->accept) {
 		owner.share = share_of_listener(c->listening);
+#if (NGX_HTTP_V3)
+		if (!owner.share && c->listening->quic && quic_arrived)
+			owner.share = bound;
+#endif
 		return owner;
 	}
 #if (NGX_HTTP_V2)
@@ -285,6 +331,12 @@ void connection_is(ngx_connection_t *c, struct share *share)
 
 	if (slot)
 		slot->known = share;
+#if (NGX_HTTP_V3)
+	if (slot && c->type == SOCK_DGRAM) {
+		slot->is_quic = 1;
+		quic_listen(c);
+	}
+#endif
 	count_for(NULL);
 	bind_to(share);
 }
@@ -305,7 +357,17 @@ void events_learn(ngx_http_request_t *r, struct share *share)
 		c = r->stream->connection->connection;
 	}
 #endif
+#if (NGX_HTTP_V3)
+	if (r->connection->quic)
+		c = r->connection->quic->parent;
+#endif
 	slot = slot_of(c);
+#if (NGX_HTTP_V3)
+	if (slot && r->connection->quic) {
+		slot->is_quic = 1;
+		quic_learn(&slot->quic, r, share);
+	}
+#endif
 	if (slot) {
 		slot->mixed |= slot->had && slot->last != share;
 		slot->had = 1;
@@ -326,10 +388,18 @@ static ngx_int_t add_conn(ngx_connection_t *c)
 
 /* --- the loop --- */
 
-static void run(ngx_event_t *event)
+static struct share *begin(ngx_event_t *event)
 {
 	struct owner owner = owner_of(event);
+#if (NGX_HTTP_V3)
+	struct slot *slot = slot_of(event->data);
 
+	if (slot && slot->quic)
+		quic_pays(slot->quic, event->data, event);
+	if (event->accept)
+		quic_arrived = 0;
+#endif
+	count_for(NULL);
 	if (bind_to(owner.share) && owner.work)
 		owner.work = NULL;
 	if (owner.share && bound)
@@ -339,9 +409,30 @@ static void run(ngx_event_t *event)
 		unclaimed = bound;
 		counting = bound ? owner.work : NULL;
 	}
+	return owner.share;
+}
+
+static void run(ngx_event_t *event)
+{
+	begin(event);
 	event->handler(event);
 	count_for(NULL);
 }
+
+#if (NGX_HTTP_V3)
+void run_at_once(ngx_event_t *event, ngx_event_handler_pt handler)
+{
+	struct share *share = begin(event);
+	int others = share && others_work(share);
+	uint64_t from = others ? cpu_ns() : 0;
+
+	quic_arrived = 1;
+	handler(event);
+	count_for(NULL);
+	if (others)
+		__atomic_fetch_add(&share->known->start, worth(share, cpu_ns() - from), __ATOMIC_RELAXED);
+}
+#endif
 
 static ngx_event_t *first_of(ngx_queue_t *queue)
 {

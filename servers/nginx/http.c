@@ -263,8 +263,13 @@ static void info(const SSL *ssl, int where, int ret)
 
 	if (next_info)
 		next_info(ssl, where, ret);
-	if (!settings || !(where & SSL_CB_ACCEPT_LOOP) || !c->ssl || c->ssl->handshaked || c->type != SOCK_STREAM)
+	if (!settings || !(where & SSL_CB_ACCEPT_LOOP) || !c->ssl || c->ssl->handshaked)
 		return;
+#if (NGX_HTTP_V3)
+	/* With early data a connection of QUIC may serve streams before its handshake has ended. */
+	if (c->type == SOCK_DGRAM && !quic_is_new(c))
+		return;
+#endif
 	hc = c->data;
 	if (!hc->ssl_servername)
 		return;

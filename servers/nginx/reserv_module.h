@@ -128,6 +128,28 @@ void connection_is(ngx_connection_t *c, struct share *share);
 int must_wait(struct share *share);
 void wait_for_turn(struct share *share, ngx_event_t *event);
 
+
+#if (NGX_HTTP_V3)
+/* This handler of the event's, which another handler calls: what it takes counts in its container's order. */
+void run_at_once(ngx_event_t *event, ngx_event_handler_pt handler);
+
+/* quic.c: whose a connection of QUIC works for. */
+struct quic; /* what is known of one; lives as long as it */
+/* Whether it has no streams yet, so that `data` is what it is for a connection of TCP. */
+int quic_is_new(ngx_connection_t *c);
+/* From here on what arrives is its streams'. */
+void quic_listen(ngx_connection_t *c);
+/* A stream's request is `share`'s. */
+void quic_learn(struct quic **at, ngx_http_request_t *r, struct share *share);
+/* Whether the event is one of the connection's own besides reading. */
+int quic_has(ngx_connection_t *c, ngx_event_t *event);
+/* Whether it is known whose the event is; and its stream, if that has not ended. `mixed`: of several containers. */
+int quic_next(struct quic *quic, ngx_connection_t *c, ngx_event_t *event, int mixed, struct share **share,
+	      ngx_connection_t **stream);
+/* The event's handler runs now, for whom quic_next() has said. */
+void quic_pays(struct quic *quic, ngx_connection_t *c, ngx_event_t *event);
+#endif
+
 /* http.c */
 struct work *work_of(ngx_http_request_t *r);
 /* Whose a connection is that came to this port, and to no other site; NULL: nobody's. */

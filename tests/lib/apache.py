@@ -5,14 +5,13 @@ import http.client
 import json
 import os
 import pwd
-import shutil
 import signal
 import socket
 import subprocess
 import time
 
 import tcp
-from live import MOUNT, ROOT, check
+from live import MOUNT, ROOT, check, in_memory
 
 APACHE, MODULES = "/usr/sbin/apache2", "/usr/lib/apache2/modules"
 MODULE = os.path.join(os.environ.get("RESERV_TEST_BIN", os.path.join(ROOT, "target", "release")), "mod_reserv.so")
@@ -72,14 +71,6 @@ def opened(pid):
         return sum(os.readlink(f"{at}/{fd}").startswith(f"{MOUNT}/") for fd in os.listdir(at))
     except FileNotFoundError:
         return 0
-
-
-def in_memory(*programs):
-    """Read, so that nobody waits for a page of them. One that has not been read yet comes from the
-    machine below the guest; while that is busy, who needs it stands still, and others go on."""
-    for program in programs:
-        with open(shutil.which(program) or program, "rb") as file:
-            file.read()
 
 
 class Apache:

@@ -14,8 +14,9 @@ import threading
 from apache import HERE, Apache
 from live import ROOT
 
-NGINX = "/usr/sbin/nginx"
-MODULE = os.path.join(os.environ.get("RESERV_TEST_BIN", os.path.join(ROOT, "target", "release")), "ngx_http_reserv_module.so")
+NGINX = os.environ.get("NGINX_PROGRAM", "/usr/sbin/nginx")
+MODULE = os.environ.get("NGINX_MODULE") or os.path.join(
+    os.environ.get("RESERV_TEST_BIN", os.path.join(ROOT, "target", "release")), "ngx_http_reserv_module.so")
 CONFIG = """\
 {load}
 daemon off;

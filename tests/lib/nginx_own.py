@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """nginx's own test suite, with the module and without: what passes without it passes with it.
 NGINX_TESTS is a checkout of github.com/nginx/nginx-tests, of about the date of the nginx that is
-tested. NGINX: its program; NGINX_MODULE: our module for it; NGINX_MODULES: the folder of its own
+tested. NGINX_PROGRAM: its program; NGINX_MODULE: our module for it; NGINX_MODULES: the folder of its own
 modules that are loaded. ONLY: files, by a pattern of the shell."""
 import fnmatch
 import glob
@@ -42,8 +42,8 @@ def run(driver, played=None):
     # Its folders are for the user who runs it alone.
     perl = os.environ.get("PERL5LIB")
     keep = "user root;" + (f" env PERL5LIB={perl};" if perl else "")
-    load = f"load_module {os.environ.get('NGINX_MODULE', MODULE)};"
-    alone = {"TEST_NGINX_BINARY": os.environ.get("NGINX", NGINX), "LC_ALL": "C",
+    load = f"load_module {MODULE};"
+    alone = {"TEST_NGINX_BINARY": NGINX, "LC_ALL": "C",
              "TEST_NGINX_MODULES": os.environ.get("NGINX_MODULES", "/usr/lib/nginx/modules"),
              "TMPDIR": "/dev/shm", "TEST_NGINX_GLOBALS": keep}
 
