@@ -18,6 +18,9 @@ use reserv_plane::{Health, List, Lists as _, Plane, PlaneError, Target, Threads 
 
 /// Largest error of a share that the stock driver may have.
 const SHARE_ERROR_MAX: f64 = 0.02;
+/// What the driver gives a cap, and how late the kernel may notice that it is used up.
+const CAP_PERIOD_S: f64 = 0.1;
+const TICK_S: f64 = 0.004;
 
 static FAILED: AtomicU32 = AtomicU32::new(0);
 static HOG: AtomicBool = AtomicBool::new(true);
@@ -443,7 +446,11 @@ fn cap(seconds: u64, alone: bool) {
     let wall = begin.elapsed().as_secs_f64();
     #[expect(clippy::cast_precision_loss, reason = "a rate")]
     let rate = (after.service_ns - before.service_ns) as f64 / 1e9 / wall;
-    check(rate < 0.33 && (rate > 0.27 || !alone), &format!("capped at 0.3 CPU, got {rate:.3}"));
+    // At either end it may have the whole of a period, and is stopped at the next tick. Beside others
+    // a machine that is not real stands still while its clock goes on; uncapped it would have 2.
+    let most = if alone { 0.3 * (wall + 2.0 * CAP_PERIOD_S) / wall + TICK_S } else { 0.6 };
+    let text = format!("capped at 0.3 CPU, got {rate:.3} of at most {most:.3} in {wall:.2} s");
+    check(rate < most && (rate > 0.27 || !alone), &text);
     check(throttled, "and reported as throttled");
 }
 

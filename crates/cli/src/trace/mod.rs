@@ -24,7 +24,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use reserv_plane::PlaneError;
-use reserv_plane::cpu::full::{Event, Tracer};
+use reserv_plane::cpu::full::{Event, EventKind, Tracer};
 
 use self::books::Books;
 use crate::args::Trace;
@@ -44,6 +44,33 @@ struct Taken {
     events: Vec<Event>,
     lost: u64,
     names: BTreeMap<u64, String>,
+}
+
+impl Taken {
+    /// What all its events come to.
+    ///
+    /// A wake-up says how long the step in service has lasted by the clock; what is charged at the
+    /// step's end lacks what interrupts and other classes had of that. So it says no more than that.
+    fn books(&self, slice: u64) -> Books {
+        let mut next = None; // of the steps that end
+        let mut events = self.events.clone();
+        for event in events.iter_mut().rev() {
+            match event.kind {
+                EventKind::Settle => next = Some((event.node, event.work)),
+                EventKind::Wake => {
+                    if let Some((node, charged)) = next
+                        && node == event.node2
+                    {
+                        event.work = event.work.min(charged);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let mut books = Books::new(slice);
+        events.iter().for_each(|event| books.event(event));
+        books
+    }
 }
 
 /// The command.
@@ -77,10 +104,7 @@ pub(crate) fn trace(args: &Trace, json: bool) -> Result<ExitCode, Error> {
         let ends =
             taken.events.iter().map(|e| e.at).min().zip(taken.events.iter().map(|e| e.at).max());
         let slice = ends.map_or(1, |(from, to)| (to - from).div_ceil(SLICES).max(1));
-        let mut books = Books::new(slice);
-        for event in &taken.events {
-            books.event(event);
-        }
+        let books = taken.books(slice);
         let mut report = report::report(&books, &taken.names, taken.lost, slice);
         report.keep(&paths);
         if report.broken() {

@@ -52,11 +52,7 @@ fn example(rounds: u64) -> Vec<String> {
 
 fn judged(lines: &[String]) -> Report {
     let taken = raw::parse(&(lines.join("\n") + "\n")).unwrap();
-    let mut books = Books::new(1_000_000);
-    for event in &taken.events {
-        books.event(event);
-    }
-    report::report(&books, &taken.names, taken.lost, 1_000_000)
+    report::report(&taken.books(1_000_000), &taken.names, taken.lost, 1_000_000)
 }
 
 fn outcomes(report: &Report) -> Vec<(Outcome, bool)> {
@@ -434,4 +430,26 @@ fn edf_right_and_falsified() {
     // 90 ms late although the queue is served all the time: the order's fault.
     let (outcome, what, broken) = said(&make([0, 0, 0, 0, 0, 0, 0, 30]), "cpu/a");
     assert!(outcome == Outcome::Broken && broken && what.contains("1 of"), "{what}");
+}
+
+#[test]
+fn a_wake_up_says_no_more_than_is_charged() {
+    // In the middle of each step of B, by the clock 0.1 ms more than it is charged.
+    let mut wakes = example(20);
+    let mut tid = 100;
+    for at in (0..wakes.len()).rev() {
+        let text = &wakes[at];
+        if text.contains("\"settle\"") && text.contains(&format!("\"node\":{B},")) {
+            let end: u64 = text[6..].split(',').next().unwrap().parse().unwrap();
+            tid += 1;
+            wakes.insert(at, line(end - 50_000, "wake", A, B, 6_100_000, tid, 0));
+        }
+    }
+    let (with, without) = (judged(&wakes), judged(&example(20)));
+    let verdict = |report: &Report| {
+        let node = report.nodes.iter().find(|n| n.path == "cpu/b").unwrap();
+        (node.verdict.outcome, node.verdict.worst_ns, node.verdict.bound_ns)
+    };
+    assert_eq!(verdict(&with), verdict(&without));
+    assert_eq!(verdict(&with).0, Outcome::Holds);
 }
