@@ -159,12 +159,12 @@ def not_late(ask):
         time.sleep(0.1)
 
 
-def in_memory(*programs):
+def in_memory(*names):
     """Read as far as they are run, so that nobody waits for a page of them. One that has not been
     read comes from the machine below the guest; while that is busy, who needs it stands still, and
     the guest's clock jumps to the next time-out."""
-    for program in programs:
-        with open(shutil.which(program) or program, "rb") as file:
+    for name in names:
+        with open(shutil.which(name) or name, "rb") as file:
             head = file.read(64)
             if head[:5] != b"\x7fELF\x02":
                 file.read()
