@@ -257,8 +257,8 @@ static ngx_http_request_t *stream_of(ngx_http_v2_connection_t *h2, int write)
 /*
  * The last packet that was read was of a connection that is known. Then the next one is read by
  * whoever has been served last: to unbind for it and to bind again is four system calls, and a turn of
- * others. After one that nobody knows it is read where the server is, so who sends such packets has
- * one read for each that is known, and no more.
+ * others. After one that nobody knows it is read where the server is; so who sends such packets has
+ * one read for each that is known, and no more, for a new connection is nobody's (quic_begins).
  */
 static int quic_arrived;
 
@@ -554,8 +554,26 @@ static void alarm_handler(ngx_event_t *event)
 	(void)event;
 }
 
+#if (NGX_HTTP_V3)
+/* A packet of no connection that is known: from here on it is whose a new connection is. */
+void quic_begins(ngx_connection_t *c)
+{
+	count_for(NULL);
+	bind_to(share_of_listener(c->listening));
+	ngx_http_init_connection(c);
+}
+#endif
+
 ngx_int_t events_begin(ngx_cycle_t *cycle)
 {
+#if (NGX_HTTP_V3)
+	ngx_listening_t *listening = cycle->listening.elts;
+	ngx_uint_t i;
+
+	for (i = 0; i < cycle->listening.nelts; i++)
+		if (listening[i].quic && listening[i].handler == ngx_http_init_connection)
+			listening[i].handler = quic_begins;
+#endif
 	slots = ngx_pcalloc(cycle->pool, sizeof(*slots) * cycle->connection_n);
 	if (!slots)
 		return NGX_ERROR;

@@ -57,6 +57,16 @@ static struct work *work_make(ngx_http_request_t *r)
 	return work;
 }
 
+static int is_of_quic(ngx_listening_t *listening)
+{
+#if (NGX_HTTP_V3)
+	return listening->handler == quic_begins;
+#else
+	(void)listening;
+	return 0;
+#endif
+}
+
 struct share *share_of_listener(ngx_listening_t *listening)
 {
 	ngx_http_port_t *port = listening->servers;
@@ -64,7 +74,9 @@ struct share *share_of_listener(ngx_listening_t *listening)
 	ngx_http_conf_ctx_t *ctx;
 	struct place *place;
 
-	if (listening->handler != ngx_http_init_connection || port->naddrs != 1)
+	if (listening->handler != ngx_http_init_connection && !is_of_quic(listening))
+		return NULL;
+	if (port->naddrs != 1)
 		return NULL;
 #if (NGX_HAVE_INET6)
 	if (listening->sockaddr->sa_family == AF_INET6)

@@ -130,6 +130,8 @@ void wait_for_turn(struct share *share, ngx_event_t *event);
 
 
 #if (NGX_HTTP_V3)
+/* What listeners for QUIC have as the handler of a new connection. */
+void quic_begins(ngx_connection_t *c);
 /* This handler of the event's, which another handler calls: what it takes counts in its container's order. */
 void run_at_once(ngx_event_t *event, ngx_event_handler_pt handler);
 
