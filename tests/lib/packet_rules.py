@@ -312,10 +312,13 @@ def run(live, dev, peer, sink_exec, scratch, restart):
     rules.put(("port = 443", "p0"), ("port = 443", "p2"))
     rules.are(udp(peer, 443), [5, 0, 0, 0], "of two rules that fit the first wins")
     live.reserv("mv", f"{dev}/p0", f"{dev}/gone")
+    # Root's commands go by the control socket: the kernel is told of names a moment later.
+    live.wait("the old name is gone", lambda: not os.path.exists(f"{MOUNT}/{dev}/p0"))
     rules.are(udp(peer, 443), [0, 0, 5, 0], "a rule whose queue has another name now is none: the next one decides")
     live.reserv("mv", f"{dev}/gone", f"{dev}/p0")
     rules.are(udp(peer, 443), [5, 0, 0, 0], "it is one again when there is such a queue")
     live.reserv("rm", f"{dev}/p0")
+    live.wait("its name is gone", lambda: not os.path.exists(f"{MOUNT}/{dev}/p0"))
     rules.are(udp(peer, 443), [0, 0, 5, 0], "removed")
     live.mk(f"{dev}/p0", 100)
     rules.are(udp(peer, 443), [5, 0, 0, 0], "and made anew")
