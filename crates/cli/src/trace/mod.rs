@@ -68,7 +68,9 @@ impl Taken {
             }
         }
         let mut books = Books::new(slice);
-        events.iter().for_each(|event| books.event(event));
+        for event in &events {
+            books.event(event);
+        }
         books
     }
 }
