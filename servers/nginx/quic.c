@@ -26,16 +26,18 @@
 /* Of a stream's number (RFC 9000, 2.1): who opened it, and whether both may send. */
 #define IS_REQUEST(id) (((id) & 3) == 0)
 
+struct debt {
+	struct share *share;
+	int64_t bytes;
+};
+
 struct quic {
 	struct {
 		uint64_t id;
 		struct share *share;
 		unsigned there : 1;
 	} of[STREAMS];
-	struct {
-		struct share *share;
-		int64_t bytes;
-	} debts[DEBTS];
+	struct debt debts[DEBTS];
 	struct share *pays; /* for what is sent next; `chosen`: that is known */
 	unsigned chosen : 1;
 };
@@ -57,8 +59,6 @@ int quic_is_new(ngx_connection_t *c)
 
 void quic_listen(ngx_connection_t *c)
 {
-	if (c->read->handler == quic_arrives)
-		return;
 	if (!arrives)
 		arrives = c->read->handler;
 	if (c->read->handler == arrives)
@@ -87,19 +87,23 @@ static int owner_of(struct quic *quic, ngx_quic_frame_t *frame, struct share **s
 	uint64_t id = frame->u.stream.stream_id;
 	unsigned place = (id >> 2) % STREAMS;
 
-	if (frame->type != NGX_QUIC_FT_STREAM || !IS_REQUEST(id) || !quic->of[place].there || quic->of[place].id != id)
+	if (frame->type != NGX_QUIC_FT_STREAM || !IS_REQUEST(id))
+		return 0;
+	if (!quic->of[place].there || quic->of[place].id != id)
 		return 0;
 	*share = quic->of[place].share;
 	return 1;
 }
 
 /* The first frame of a container's data, or of anybody's. */
-static ngx_quic_frame_t *first_of(struct quic *quic, ngx_queue_t *frames, struct share **share, int anybody)
+static ngx_quic_frame_t *first_of(struct quic *quic, ngx_queue_t *frames, struct share **share,
+				  int anybody)
 {
 	int most = FRAMES_MOST;
 	ngx_queue_t *at;
 
-	for (at = ngx_queue_head(frames); at != ngx_queue_sentinel(frames) && most--; at = ngx_queue_next(at)) {
+	for (at = ngx_queue_head(frames); at != ngx_queue_sentinel(frames) && most--;
+	     at = ngx_queue_next(at)) {
 		ngx_quic_frame_t *frame = ngx_queue_data(at, ngx_quic_frame_t, queue);
 		struct share *owner;
 
@@ -111,24 +115,32 @@ static ngx_quic_frame_t *first_of(struct quic *quic, ngx_queue_t *frames, struct
 	return NULL;
 }
 
-static int64_t *debt_of(struct quic *quic, struct share *share)
+static int64_t *debt_of(struct debt *debts, struct share *share)
 {
 	int i, least = 0;
 
 	for (i = 0; i < DEBTS; i++) {
-		if (quic->debts[i].share == share)
-			return &quic->debts[i].bytes;
-		if (llabs(quic->debts[i].bytes) < llabs(quic->debts[least].bytes))
+		if (debts[i].share == share)
+			return &debts[i].bytes;
+		if (llabs(debts[i].bytes) < llabs(debts[least].bytes))
 			least = i;
 	}
-	quic->debts[least].share = share;
-	quic->debts[least].bytes = 0;
-	return &quic->debts[least].bytes;
+	debts[least].share = share;
+	debts[least].bytes = 0;
+	return &debts[least].bytes;
 }
 
-/* Writes down what each owes for what can be sent now, times `sign`; the sum. */
-static int64_t owe(struct quic *quic, ngx_quic_connection_t *qc, ngx_queue_t *frames, int sign)
+static ngx_queue_t *frames_of(ngx_quic_connection_t *qc, int arrives_now)
 {
+	ngx_quic_send_ctx_t *ctx = ngx_quic_get_send_ctx(qc, ssl_encryption_application);
+
+	return arrives_now ? &ctx->sent : &ctx->frames;
+}
+
+/* Writes down what each owes for what can be sent now; the sum. */
+static int64_t owe(struct quic *quic, struct debt *debts, ngx_quic_connection_t *qc)
+{
+	ngx_queue_t *frames = frames_of(qc, 0);
 	ngx_quic_congestion_t *cg = &qc->congestion;
 	int64_t room = cg->window > cg->in_flight ? (int64_t)(cg->window - cg->in_flight) : 0, sum = 0;
 	int most = FRAMES_MOST;
@@ -141,10 +153,27 @@ static int64_t owe(struct quic *quic, ngx_quic_connection_t *qc, ngx_queue_t *fr
 
 		if (!owner_of(quic, frame, &owner))
 			continue;
-		*debt_of(quic, owner) += sign * (int64_t)frame->u.stream.length;
+		*debt_of(debts, owner) += (int64_t)frame->u.stream.length;
 		sum += (int64_t)frame->u.stream.length;
 	}
 	return sum;
+}
+
+/* Who owes most with what can be sent now; 0: nothing can. */
+static int most_in_debt(struct quic *quic, ngx_quic_connection_t *qc, struct share **share)
+{
+	struct debt debts[DEBTS];
+	int i, most = 0;
+
+	/* What is owed is written down when it is sent. */
+	memcpy(debts, quic->debts, sizeof(debts));
+	if (!owe(quic, debts, qc))
+		return 0;
+	for (i = 1; i < DEBTS; i++)
+		if (debts[i].bytes > debts[most].bytes)
+			most = i;
+	*share = debts[most].share;
+	return 1;
 }
 
 int quic_has(ngx_connection_t *c, ngx_event_t *event)
@@ -154,33 +183,19 @@ int quic_has(ngx_connection_t *c, ngx_event_t *event)
 	return qc && (u_char *)event >= (u_char *)qc && (u_char *)event < (u_char *)(qc + 1);
 }
 
-static ngx_queue_t *frames_of(ngx_quic_connection_t *qc, int arrives_now)
-{
-	ngx_quic_send_ctx_t *ctx = ngx_quic_get_send_ctx(qc, ssl_encryption_application);
-
-	return arrives_now ? &ctx->sent : &ctx->frames;
-}
-
-int quic_next(struct quic *quic, ngx_connection_t *c, ngx_event_t *event, int mixed, struct share **share,
-	      ngx_connection_t **stream)
+int quic_next(struct quic *quic, ngx_connection_t *c, ngx_event_t *event, int mixed,
+	      struct share **share, ngx_connection_t **stream)
 {
 	ngx_quic_connection_t *qc = ngx_quic_get_connection(c);
-	int i, most = 0, is_read = event == c->read;
+	int is_read = event == c->read;
 	ngx_quic_stream_t *found;
 	ngx_quic_frame_t *frame;
 
 	*stream = NULL;
 	if (!qc)
 		return 0;
-	if (mixed && !is_read && !quic->chosen && owe(quic, qc, frames_of(qc, 0), 1)) {
-		for (i = 1; i < DEBTS; i++)
-			if (quic->debts[i].bytes > quic->debts[most].bytes)
-				most = i;
-		quic->pays = quic->debts[most].share;
-		quic->chosen = 1;
-		/* What is owed is written down when it is sent. */
-		owe(quic, qc, frames_of(qc, 0), -1);
-	}
+	if (mixed && !is_read && !quic->chosen)
+		quic->chosen = most_in_debt(quic, qc, &quic->pays) & 1;
 	*share = quic->pays;
 	frame = first_of(quic, frames_of(qc, is_read), share, is_read || !quic->chosen);
 	if (!frame && (is_read || !quic->chosen))
@@ -195,10 +210,12 @@ int quic_next(struct quic *quic, ngx_connection_t *c, ngx_event_t *event, int mi
 void quic_pays(struct quic *quic, ngx_connection_t *c, ngx_event_t *event)
 {
 	ngx_quic_connection_t *qc = ngx_quic_get_connection(c);
+	int64_t sum;
 
 	if (!qc || event == c->read || !quic->chosen)
 		return;
-	*debt_of(quic, quic->pays) -= owe(quic, qc, frames_of(qc, 0), 1);
+	sum = owe(quic, quic->debts, qc);
+	*debt_of(quic->debts, quic->pays) -= sum;
 	quic->chosen = 0;
 }
 

@@ -128,11 +128,11 @@ void connection_is(ngx_connection_t *c, struct share *share);
 int must_wait(struct share *share);
 void wait_for_turn(struct share *share, ngx_event_t *event);
 
-
 #if (NGX_HTTP_V3)
 /* What listeners for QUIC have as the handler of a new connection. */
 void quic_begins(ngx_connection_t *c);
-/* This handler of the event's, which another handler calls: what it takes counts in its container's order. */
+/* This handler of the event's, which another handler calls: what it takes counts in the order of its
+ * container. */
 void run_at_once(ngx_event_t *event, ngx_event_handler_pt handler);
 
 /* quic.c: whose a connection of QUIC works for. */
@@ -145,9 +145,10 @@ void quic_listen(ngx_connection_t *c);
 void quic_learn(struct quic **at, ngx_http_request_t *r, struct share *share);
 /* Whether the event is one of the connection's own besides reading. */
 int quic_has(ngx_connection_t *c, ngx_event_t *event);
-/* Whether it is known whose the event is; and its stream, if that has not ended. `mixed`: of several containers. */
-int quic_next(struct quic *quic, ngx_connection_t *c, ngx_event_t *event, int mixed, struct share **share,
-	      ngx_connection_t **stream);
+/* Whether it is known whose the event is; and its stream, if that has not ended. `mixed`: the
+ * connection has had requests of several containers. */
+int quic_next(struct quic *quic, ngx_connection_t *c, ngx_event_t *event, int mixed,
+	      struct share **share, ngx_connection_t **stream);
 /* The event's handler runs now, for whom quic_next() has said. */
 void quic_pays(struct quic *quic, ngx_connection_t *c, ngx_event_t *event);
 #endif

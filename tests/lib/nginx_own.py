@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """nginx's own test suite, with the module and without: what passes without it passes with it.
 NGINX_TESTS is a checkout of github.com/nginx/nginx-tests, of about the date of the nginx that is
-tested. NGINX_PROGRAM: its program; NGINX_MODULE: our module for it; NGINX_MODULES: the folder of its own
-modules that are loaded. ONLY: files, by a pattern of the shell."""
+tested. NGINX_PROGRAM: its program; NGINX_MODULE: our module for it; NGINX_MODULES: the folder of
+its own modules that are loaded. ONLY: files, by a pattern of the shell."""
 import fnmatch
 import glob
 import os
