@@ -10,10 +10,10 @@
 //! changes nothing here.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs;
+use std::fs::Metadata;
 use std::iter::successors;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use reserv_namespace::Counted;
 use reserv_plane::PlaneError;
 use reserv_plane::cpu::full::groups;
 
-use super::{Room, cpu_key};
+use super::{Room, charged, cpu_key};
 use crate::refusal::Refusal;
 use crate::sync::lock;
 
@@ -32,17 +32,15 @@ const KEPT: Duration = Duration::from_secs(1);
 const KEPT_OF_TIME: u32 = 9;
 /// And is told for so much longer, while it is read again.
 const TOLD: Duration = Duration::from_secs(10);
-/// How long reading may take: a user to whom systemd delegates makes as many cgroups as he likes.
+/// How long reading may take.
 const READ_MAX: Duration = Duration::from_secs(2);
-/// Processes that the CPU is asked for at once: others wait for it meanwhile.
-const AT_ONCE: usize = 64;
 
 /// What is known of memory.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     /// Of those that have a cgroup, and of those that these are in.
     of: BTreeMap<ContainerId, Counted>,
-    /// Why nothing is known.
+    /// Why nothing is known, or whose cgroups are not in it.
     pub(super) late: Option<String>,
 }
 
@@ -79,49 +77,18 @@ impl Kept {
     }
 }
 
-/// What a cgroup is charged, and whose processes that is for.
-#[derive(Debug, PartialEq, Eq)]
-struct Charged {
-    bytes: u64,
-    pids: Vec<i32>,
-}
-
-/// All cgroups that memory is charged to, but for the root, to which none is. The processes of one
-/// below that has no memory controller are those of the one above. `None`: it took too long.
-fn charged(root: &Path, until: Instant) -> Option<Vec<Charged>> {
-    let mut found: Vec<Charged> = Vec::new();
-    let mut left: Vec<(PathBuf, Option<usize>)> = vec![(root.to_owned(), None)];
-    while let Some((at, above)) = left.pop() {
-        if Instant::now() > until {
-            return None;
-        }
-        // One that has gone meanwhile has no files.
-        let read = |name: &str| fs::read_to_string(at.join(name)).unwrap_or_default();
-        let of = match read("memory.current").trim().parse() {
-            Ok(bytes) => {
-                found.push(Charged { bytes, pids: Vec::new() });
-                Some(found.len() - 1)
-            }
-            Err(_) => above,
-        };
-        if let Some(of) = of {
-            let procs = read("cgroup.procs");
-            // 0: a process of a name space that we are not in.
-            found[of].pids.extend(procs.lines().map(|line| line.parse().unwrap_or(0)));
-        }
-        // Two names are its own; what has no others is not listed, which takes most of the time.
-        if fs::metadata(&at).is_ok_and(|folder| folder.nlink() == 2) {
-            continue;
-        }
-        let entries = fs::read_dir(&at).into_iter().flatten().flatten();
-        let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        left.extend(folders.map(|entry| (entry.path(), of)));
+/// Users whose cgroups could not be read to the end, in words.
+fn late(users: &BTreeSet<u32>) -> Option<String> {
+    if users.contains(&0) {
+        return Some(format!("the cgroups were not read within {READ_MAX:?}"));
     }
-    Some(found)
-}
-
-fn late() -> Refusal {
-    Refusal::new(libc::ETIMEDOUT, format!("the cgroups were not read within {READ_MAX:?}"))
+    let names: Vec<String> = users.iter().map(u32::to_string).collect();
+    let user = if names.len() > 1 { "users" } else { "user" };
+    let who = groups::few(&names);
+    let text = format!(
+        "the cgroups of {user} {who} were not read within {READ_MAX:?}, and are not counted"
+    );
+    (!names.is_empty()).then_some(text)
 }
 
 /// The nearest that all of these are, or are in; the top if it is no container.
@@ -207,46 +174,37 @@ impl Room {
             return Ok(Memory::default());
         };
         let until = Instant::now() + READ_MAX;
-        let mut owned = Vec::new();
-        for Charged { bytes, pids } in charged(&root, until).ok_or_else(late)? {
-            let ids = self.all_of(&pids, &containers, until)?;
-            if !ids.is_empty() {
-                owned.push((bytes, ids));
-            }
-        }
-        Ok(Memory { of: self.look(|all| sums(all, owned.into_iter())), late: None })
+        let user = |_: &Path, folder: &Metadata| folder.uid();
+        let read = charged::read(&root, until, user, |pids| self.all_of(pids, &containers))?;
+        let of = read.charged.into_iter().filter_map(|one| Some((one.bytes, one.of?)));
+        let of = of.filter(|(_, ids)| !ids.is_empty());
+        Ok(Memory { of: self.look(|all| sums(all, of)), late: late(&read.late) })
     }
 
-    /// The containers of these processes; none, where one of them is in none.
+    /// The containers of these processes; `None`, where one of them is in none.
     fn all_of(
         &self,
         pids: &[i32],
         containers: &HashMap<NodeId, ContainerId>,
-        until: Instant,
-    ) -> Result<BTreeSet<ContainerId>, Refusal> {
+    ) -> Result<Option<BTreeSet<ContainerId>>, Refusal> {
         let mut found = BTreeSet::new();
-        for some in pids.chunks(AT_ONCE) {
-            if Instant::now() > until {
-                return Err(late());
-            }
-            let engine = self.core.cpu()?;
-            let node = |id: NodeId| engine.tree().get(id);
-            for pid in some {
-                let lists = match engine.plane().defaults(*pid) {
-                    Ok(lists) if *pid > 0 => lists,
-                    // It has ended meanwhile.
-                    Err(PlaneError::NoProcess(_)) if *pid > 0 => continue,
-                    _ => return Ok(BTreeSet::new()),
-                };
-                // Or below a container's node, in a node that is no container's.
-                let mut up = successors(node(lists.default), |at| node(at.parent?));
-                match up.find_map(|at| containers.get(&at.id)) {
-                    Some(id) => _ = found.insert(*id),
-                    None => return Ok(BTreeSet::new()),
-                }
+        let engine = self.core.cpu()?;
+        let node = |id: NodeId| engine.tree().get(id);
+        for pid in pids {
+            let lists = match engine.plane().defaults(*pid) {
+                Ok(lists) if *pid > 0 => lists,
+                // It has ended meanwhile.
+                Err(PlaneError::NoProcess(_)) if *pid > 0 => continue,
+                _ => return Ok(None),
+            };
+            // Or below a container's node, in a node that is no container's.
+            let mut up = successors(node(lists.default), |at| node(at.parent?));
+            match up.find_map(|at| containers.get(&at.id)) {
+                Some(id) => _ = found.insert(*id),
+                None => return Ok(None),
             }
         }
-        Ok(found)
+        Ok(Some(found))
     }
 }
 
@@ -256,30 +214,17 @@ mod tests {
 
     use super::*;
 
-    fn cgroup(root: &Path, path: &str, bytes: Option<&str>, pids: &str) {
-        let at = root.join(path);
-        fs::create_dir_all(&at).unwrap();
-        fs::write(at.join("cgroup.procs"), pids).unwrap();
-        if let Some(bytes) = bytes {
-            fs::write(at.join("memory.current"), bytes).unwrap();
-        }
-    }
-
     #[test]
-    fn processes_are_those_of_the_cgroup_that_pays_for_them() {
-        let root = tempfile::tempdir().unwrap();
-        cgroup(root.path(), "", None, "1\n2\n");
-        cgroup(root.path(), "a.slice", Some("700\n"), "");
-        cgroup(root.path(), "a.slice/x.service", Some("500\n"), "10\n");
-        // No memory controller here.
-        cgroup(root.path(), "a.slice/x.service/inner", None, "11\n0\n");
-        cgroup(root.path(), "b.slice/y.service", None, "12\n");
-        let far = Instant::now() + Duration::from_secs(60);
-        let mut found = charged(root.path(), far).unwrap();
-        found.sort_by_key(|one| one.bytes);
-        let service = Charged { bytes: 500, pids: vec![10, 11, 0] };
-        assert_eq!(found, [service, Charged { bytes: 700, pids: Vec::new() }]);
-        assert_eq!(charged(root.path(), Instant::now()), None, "in no time");
+    fn whose_cgroups_are_not_known_is_said() {
+        let said = |users: &[u32]| late(&users.iter().copied().collect());
+        assert_eq!(said(&[]), None);
+        assert_eq!(said(&[0, 7]).unwrap(), "the cgroups were not read within 2s");
+        let one = "the cgroups of user 7 were not read within 2s, and are not counted";
+        assert_eq!(said(&[7]).unwrap(), one);
+        let many = said(&(1..30).collect::<Vec<_>>()).unwrap();
+        let wanted = "the cgroups of users 1, 2, 3, 4, 5, 6, 7, 8 and 21 more were not read within 2s, \
+                      and are not counted";
+        assert_eq!(many, wanted);
     }
 
     #[test]

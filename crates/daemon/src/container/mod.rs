@@ -15,6 +15,7 @@
 mod access;
 mod bind;
 mod book;
+mod charged;
 mod files;
 mod memory;
 mod owned;
