@@ -276,7 +276,7 @@ RS_FN_VOID(rs_node_cap, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n,
 	   u64 now), (t, n, ppm, burst, now))
 {
 	if (!burst) {
-		burst = rs_muldiv(10000000, ppm, 1000000);
+		burst = rs_muldiv(RS_CAP_KEPT_NS, ppm, 1000000);
 		if (burst < 2 * t->quantum)
 			burst = 2 * t->quantum;
 	}

@@ -327,6 +327,14 @@ struct rs_heap {
 	u32 order; /* room for 8 << order entries, none while e is 0 */
 };
 
+/*
+ * What a cap keeps where its burst is not said: the rate times this, half the kernel's own period of
+ * cpu.max, and at least two quanta. A node that waits while its siblings have their turns must not
+ * lose meanwhile what its cap gives it: with caps that add up to the whole unit some of it would be
+ * idle.
+ */
+#define RS_CAP_KEPT_NS 50000000
+
 /* Token bucket in arrears (docs/notes/algorithms.md §8.2). */
 struct rs_cap {
 	u64 ppm; /* work per 10^6 of time; 0: no cap */

@@ -216,7 +216,7 @@ mod tests {
     }
 
     /// A process is in the container of its number, and 0 in none.
-    #[allow(clippy::unnecessary_wraps)]
+    #[expect(clippy::unnecessary_wraps, reason = "as what asks the CPU, which may be late")]
     fn by_number(pids: &[i32]) -> Result<Option<BTreeSet<ContainerId>>, Refusal> {
         let of = |pid: &i32| (*pid != 0).then(|| container(pid.unsigned_abs()));
         Ok(pids.iter().map(of).collect())

@@ -71,7 +71,7 @@ impl Model {
     }
 
     fn cap(&mut self, id: Id, ppm: u64, burst: u64, now: u64) {
-        let burst = if burst == 0 { (ppm * 10).max(2 * self.quantum) } else { burst };
+        let burst = if burst == 0 { (ppm * 50).max(2 * self.quantum) } else { burst };
         if self.nodes[&id].cap_ppm > 0 {
             self.refill(id, now);
         }
