@@ -271,29 +271,33 @@ mod tests {
         let all = read(root.path(), Instant::now() + FAR, by_name, by_number).unwrap();
         assert_eq!(all.charged.len(), 503);
         // The time is over while user 7 is read for the hundredth time.
-        let begun = Instant::now();
-        let mut of_7 = 0;
+        let in_time = || Instant::now() + FAR / 12;
+        let wait_for = |until: Instant| {
+            let left = until.saturating_duration_since(Instant::now());
+            std::thread::sleep(left + Duration::from_millis(1));
+        };
+        let (until, mut of_7) = (in_time(), 0);
         let slow = |pids: &[i32]| {
-            if pids == [4] {
-                of_7 += 1;
-                if of_7 == 100 {
-                    std::thread::sleep(FAR / 30);
-                }
+            of_7 += i32::from(pids == [4]);
+            if of_7 == 100 {
+                wait_for(until);
             }
             by_number(pids)
         };
-        let some = read(root.path(), begun + FAR / 30, by_name, slow).unwrap();
+        let some = read(root.path(), until, by_name, slow).unwrap();
         let wanted = [(90, Some(vec![5])), (900, Some(vec![2, 3])), (1000, Some(vec![1]))];
         assert_eq!((found(&some), some.late), (BTreeMap::from(wanted), BTreeSet::from([7])));
-        // And where it is over in what pays for processes of two users', that one is not known.
+        // Where it is over before user 8's are seen, what pays for them too is not known.
+        let until = in_time();
         let stop = |pids: &[i32]| {
-            if pids == [5] || pids == [4] {
-                std::thread::sleep(FAR / 30);
+            if pids != [1] && pids != [2] {
+                wait_for(until);
             }
             by_number(pids)
         };
-        let none = read(root.path(), Instant::now() + FAR / 30, by_name, stop).unwrap();
-        assert!(none.late.contains(&7) && found(&none).contains_key(&1000), "{none:?}");
+        let some = read(root.path(), until, by_name, stop).unwrap();
+        assert!(some.late.contains(&7) && found(&some).contains_key(&1000), "{some:?}");
+        assert_eq!(found(&some).contains_key(&900), !some.late.contains(&8), "{some:?}");
     }
 
     #[test]
