@@ -314,7 +314,7 @@ fn in_line(why: &str) -> String {
     why.replace(char::is_control, " ")
 }
 
-/// Its text. `late`: why nothing is known of memory.
+/// Its text. `late`: why nothing is known of memory, or not of all.
 pub fn render_usage_of_all(resources: &[Told], all: &[UsedBy], late: Option<&str>) -> String {
     let mut out = String::new();
     for Told { resource, kind, late } in resources {
