@@ -328,10 +328,10 @@ struct rs_heap {
 };
 
 /*
- * What a cap keeps where its burst is not said: the rate times this, half the kernel's own period of
- * cpu.max, and at least two quanta. A node that waits while its siblings have their turns must not
- * lose meanwhile what its cap gives it: with caps that add up to the whole unit some of it would be
- * idle.
+ * What a cap keeps where its burst is not said: the rate times this, half of the kernel's own period
+ * of cpu.max, and at least two quanta. A node that waits while its siblings have their turns must
+ * not lose meanwhile what its cap gives it: with caps that add up to the whole unit some of it would
+ * be idle.
  */
 #define RS_CAP_KEPT_NS 50000000
 

@@ -86,8 +86,8 @@ pub struct Cap {
     /// CPU time per second of wall time, in ns: `250ms/s` is 250 000 000, `1.5cpu` is 1 500
     /// 000 000. Of a link marked ([`Cap::per_second`]).
     pub rate_ns_per_s: u64,
-    /// Most unused allowance that is kept, in ns; 0 lets the plane choose (50 ms of the rate, and
-    /// at least two quanta).
+    /// Most unused allowance that is kept, in ns; 0 lets the plane choose (50 ms of the rate and at
+    /// least two quanta; of a link or a disk 20 ms).
     pub burst_ns: u64,
 }
 

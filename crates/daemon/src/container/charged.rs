@@ -9,11 +9,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata, ReadDir};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use std::{mem, vec};
-
-use std::os::unix::fs::MetadataExt as _;
+use std::vec;
 
 use reserv_model::ContainerId;
 
@@ -27,17 +26,19 @@ const FOLDERS_MAX: usize = 100_000;
 const ROOT: u32 = 0;
 
 /// What a cgroup is charged, and whose processes that is for.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Charged {
     pub(super) bytes: u64,
     /// Of its processes so far; `None`: one is in no container.
     pub(super) of: Option<BTreeSet<ContainerId>>,
+    /// Who is late if it is not known.
     user: u32,
+    /// Whether all of its processes were seen.
     whole: bool,
 }
 
 /// All that could be read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Read {
     pub(super) charged: Vec<Charged>,
     /// Users whose cgroups were not read to the end: none of theirs is in it.
@@ -54,6 +55,7 @@ struct Turn {
     processes: Option<(usize, vec::IntoIter<i32>)>,
     listing: Option<(ReadDir, Option<usize>)>,
     folders: Vec<Folder>,
+    /// Some of his folders were left out, for want of room.
     too_many: bool,
 }
 
@@ -179,10 +181,10 @@ where
         for of in self.turns.values().flat_map(Turn::open) {
             self.found[of].whole = false;
         }
-        let mut charged = mem::take(&mut self.found);
         // Where root's are not known there may be a user's whose processes nobody has seen.
-        charged.retain(|one| one.whole && !late.contains(&one.user) && !late.contains(&ROOT));
-        Ok(Read { charged, late })
+        let known = |one: &Charged| one.whole && !late.contains(&one.user);
+        self.found.retain(|one| !late.contains(&ROOT) && known(one));
+        Ok(Read { charged: self.found, late })
     }
 }
 

@@ -222,8 +222,8 @@ mod tests {
         let one = "the cgroups of user 7 were not read within 2s, and are not counted";
         assert_eq!(said(&[7]).unwrap(), one);
         let many = said(&(1..30).collect::<Vec<_>>()).unwrap();
-        let wanted = "the cgroups of users 1, 2, 3, 4, 5, 6, 7, 8 and 21 more were not read within 2s, \
-                      and are not counted";
+        let wanted = "the cgroups of users 1, 2, 3, 4, 5, 6, 7, 8 and 21 more \
+                      were not read within 2s, and are not counted";
         assert_eq!(many, wanted);
     }
 
